@@ -1,7 +1,7 @@
 """Passes: each takes a GraphModule and returns a new one over the same weights.
 
-In: traced graphs. Out: smaller, cheaper or better known ones. Every pass is registered by name in
-:data:`PASSES`, so that the command line and :class:`PassManager` find it.
+In: traced graphs. Out: graphs that are smaller, cheaper, or better understood. Every pass is
+registered by name in :data:`PASSES`, where the command line and :class:`PassManager` find it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from fxlite.passes.surgery.swap import Place, swap
 from fxlite.passes.surgery.weights import add_lora, low_rank, merge_lora, remove_lora, tie_weights, untie_weights
 from fxlite.types.agreement import Exactness, allclose, changes, exact, sqnr
 
-# what a pass is, and what is said of it
+# what a pass is, and the records that passes leave
 __all__ = ["PASSES", "Exactness", "Example", "GraphTransformObserver", "Ledger", "Pass", "PassBase", "PassError"]
 __all__ += ["PassManager", "PassResult", "Refusal", "allclose", "changes", "exact", "graph_pass", "ledger", "refuse"]
 __all__ += ["sqnr", "this_before_that_pass_constraint"]

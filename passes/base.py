@@ -1,12 +1,13 @@
-"""What a pass is: a named function from GraphModule to GraphModule, of fxlite or of another
-distribution.
+"""What a pass is: a named function from GraphModule to GraphModule, part of fxlite or installed by
+another distribution.
 
 In: a function that edits a graph in place. Out: a :class:`Pass`, which gives that function a copy
 and runs it as one transaction: when it raises, everything is taken back, and the error says which
 pass, node and line of the user's program were at fault.
 
 Other distributions offer passes under the entry points ``fxlite.passes``. Listing them imports
-nothing; what is asked for by name is imported: a pass, or a function of a GraphModule::
+nothing; only a pass that is asked for by name is imported. It is a :class:`Pass`, or a function of
+a GraphModule::
 
     [project.entry-points."fxlite.passes"]
     fold_scales = "acme_passes.folding:fold_scales"
@@ -47,7 +48,7 @@ class InstalledPassError(FxliteError, RuntimeError):
 
 @dataclass(frozen=True)
 class InstalledPass:
-    """A pass that a distribution offers. ``where`` is what is imported: ``module:name``."""
+    """A pass that a distribution offers. ``where`` is its entry point: ``module:name``."""
 
     name: str
     distribution: str
@@ -57,11 +58,11 @@ class InstalledPass:
 
     @property
     def full_name(self) -> str:
-        """The name by which it is found whatever else is installed: ``acme-passes:fold_scales``."""
+        """The name that finds it whatever else is installed: ``acme-passes:fold_scales``."""
         return f"{self.distribution}:{self.name}"
 
     def load(self) -> Any:
-        """What the distribution has there, which is imported. Raises InstalledPassError."""
+        """Import and return the object at the entry point. Raises InstalledPassError."""
         try:
             found = self.entry.load()
         except (Exception, SystemExit) as error:
@@ -77,7 +78,7 @@ class InstalledPass:
 
 
 def installed_passes() -> list[InstalledPass]:
-    """All that are installed, by name and distribution; nothing is imported."""
+    """All installed passes, sorted by name and distribution; nothing is imported."""
     found = [
         InstalledPass(
             entry.name,
@@ -92,8 +93,8 @@ def installed_passes() -> list[InstalledPass]:
 
 
 def installed_pass(name: str) -> Any:
-    """What the one distribution has under ``name``, or ``DISTRIBUTION:NAME``; None where nobody
-    has. Raises InstalledPassError where several have it, or it cannot be imported."""
+    """The object that one distribution offers under ``name`` or ``DISTRIBUTION:NAME``, or None if
+    none does. Raises InstalledPassError if several offer it, or if it cannot be imported."""
     found = [p for p in installed_passes() if name in (p.name, p.full_name)]
     if len(found) > 1:
         listed = " and ".join(f"{p.full_name} ({p.version})" for p in found)
@@ -129,13 +130,13 @@ class PassResult(NamedTuple):
 
 
 class PassBase(abc.ABC):
-    """A pass as a class, as torch.fx has them: override ``call``, which edits the module that it
-    gets, and perhaps ``requires`` and ``ensures``, which raise where the module is not as it must
-    be before and after. In a :class:`PassManager` it runs as every pass does, on a copy and
-    checked."""
+    """A pass as a class, as in torch.fx: override ``call``, which edits the module it is given, and
+    optionally ``requires`` and ``ensures``, which raise if a condition on the module does not hold
+    before or after the pass. A :class:`PassManager` runs it like any other pass, on a copy and with
+    checks."""
 
     def __call__(self, graph_module: GraphModule) -> PassResult | None:
-        """Check, run, check: on the module itself."""
+        """Run ``requires``, ``call`` and ``ensures`` on the module itself, in place."""
         self.requires(graph_module)
         result = self.call(graph_module)
         self.ensures(graph_module if result is None else result.graph_module)
@@ -143,13 +144,13 @@ class PassBase(abc.ABC):
 
     @abc.abstractmethod
     def call(self, graph_module: GraphModule) -> PassResult | None:
-        """What the pass does."""
+        """Edit the module in place; subclasses implement this."""
 
     def requires(self, graph_module: GraphModule) -> None:  # noqa: B027 - nothing by default
-        """Raise where the module is not as the pass needs it."""
+        """Raise if the module does not fulfil the precondition of the pass; does nothing by default."""
 
     def ensures(self, graph_module: GraphModule) -> None:  # noqa: B027 - nothing by default
-        """Raise where the pass did not do what it should."""
+        """Raise if the module does not fulfil the postcondition of the pass; does nothing by default."""
 
 
 class PassError(FxliteError, RuntimeError):
@@ -158,10 +159,10 @@ class PassError(FxliteError, RuntimeError):
 
 @dataclass(frozen=True)
 class Example:
-    """A small program with its input types, and options of the pass: the pass must change it (an
-    example) or leave it as it is (a counterexample). ``about`` says in a line what it shows.
+    """A small program with its input types and options of the pass. The pass must change it (an
+    example) or leave it as it is (a counterexample). ``about`` says in one line what it shows.
 
-    The program is a function, a Module class, or a function without parameters that makes a
+    The program is a function, a Module class, or a function without parameters that returns a
     GraphModule."""
 
     program: Callable[..., Any]
@@ -170,7 +171,7 @@ class Example:
     about: str = ""
 
     def trace(self) -> GraphModule:
-        """The program as a graph, in inference mode; a GraphModule that it makes is as it is."""
+        """Trace the program in inference mode; a GraphModule that the program returns is used as it is."""
         from fxlite.nn.module import Module
         from fxlite.tracing.symbolic_trace import symbolic_trace
 
@@ -189,11 +190,11 @@ class Example:
 class Pass:
     """A pass: calling it leaves its input as it was and returns a new module over the same weights.
 
-    ``exactness`` says what may change in the results: ``exact`` nothing (NaN and signed zeros
-    included), ``allclose`` the last bits, ``sqnr`` more, as in quantization, ``changes`` all of
-    them, as in pruning; see :class:`~fxlite.types.agreement.Exactness`. ``examples`` and
-    ``counterexamples`` show where it fires and where it must not; they are run as tests and drawn
-    in the gallery of passes."""
+    ``exactness`` says how far results may change: ``exact`` not at all (NaN and signed zeros
+    included), ``allclose`` in the last bits, ``sqnr`` by bounded noise, as in quantization, and
+    ``changes`` without a bound, as in pruning; see :class:`~fxlite.types.agreement.Exactness`.
+    ``examples`` and ``counterexamples`` show where the pass fires and where it must not; they run as
+    tests and are drawn in the gallery of passes."""
 
     exactness: Exactness
 
@@ -209,7 +210,7 @@ class Pass:
 
     @property
     def summary(self) -> str:
-        """First sentence of the documentation."""
+        """The first sentence of the documentation."""
         paragraph = " ".join((self.__doc__ or "").strip().partition("\n\n")[0].split())
         return re.split(r"(?<=[a-z)])[.:;](?: |$)", paragraph)[0]
 
@@ -224,7 +225,7 @@ class Pass:
         self.counterexamples.append(Example(program, inputs, options or {}, about))
 
     def with_options(self, **options: Any) -> Self:
-        """The pass with these options set, for a PassManager:
+        """A copy of the pass with these options set, to put into a PassManager:
         ``decompose.with_options(keep={"softmax"})``. Raises ArgumentError for an option that the
         pass does not have."""
         _, *known = inspect.signature(self.function).parameters.values()
@@ -237,14 +238,14 @@ class Pass:
         return made
 
     def with_exactness(self, exactness: Exactness | str) -> Self:
-        """The pass with another promise, for a PassManager: ``prune_channels.with_exactness(
-        changes(accuracy, drop=0.01))``."""
+        """A copy of the pass with another promise, to put into a PassManager:
+        ``prune_channels.with_exactness(changes(accuracy, drop=0.01))``."""
         made = copy.copy(self)
         made.exactness = as_exactness(exactness)
         return made
 
     def __call__(self, program: Any, **options: Any) -> GraphModule:
-        """Run on a GraphModule (a program is traced first). Raises PassError."""
+        """Run on a copy of a GraphModule; any other program is traced first. Raises PassError."""
         module = as_module(program)
         edited = module.copy()
         set_ledger(edited, refusals(module))
@@ -278,9 +279,10 @@ def graph_pass(
             for node in gm.graph.find_nodes(op="call_function", target="cast"):
                 ...
 
-    The function gets a copy, so it may edit freely; when it raises, the copy is thrown away. It is
-    called for the bodies of loops and conditions, too, each as a module of its own in which weights
-    are inputs, unless it is not for the ``inside`` of them, which the ledger then says, or goes there itself (None)."""
+    The function gets a copy, so it may edit freely; when it raises, the copy is thrown away. By
+    default it is also called for the bodies of loops and conditions, each as a module of its own in
+    which weights are inputs. With ``inside=False`` it is not, and the ledger says so; with
+    ``inside=None`` the function visits the bodies itself."""
 
     def wrap(function: Callable[..., Any]) -> Pass:
         made = Pass(function, name or function.__name__, exactness)
@@ -292,7 +294,7 @@ def graph_pass(
 
 
 def enter(item: Pass) -> None:
-    """Enter a pass in :data:`PASSES`, in place of one of that name. Raises PassError for the name
+    """Register a pass in :data:`PASSES`, replacing one of the same name. Raises PassError for the name
     of a pass that comes with fxlite."""
     expect(item.name, str, "the name of a pass")
     known = PASSES.get(item.name)
@@ -308,7 +310,7 @@ def _file_of(item: Pass) -> str:
 
 
 def as_module(program: Any) -> GraphModule:
-    """A GraphModule itself; a module, a function or a saved file traced (without input types)."""
+    """A GraphModule as it is; a module, a function or a saved file as a GraphModule, without input types."""
     if isinstance(program, GraphModule):
         return program
     from fxlite.tracing.symbolic_trace import symbolic_trace
@@ -317,9 +319,9 @@ def as_module(program: Any) -> GraphModule:
 
 
 def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
-    """A pass by name, of those that are registered or installed (:mod:`fxlite.passes.base`),
-    or a plain function as an unregistered pass. Raises PassError, also for an installed one that
-    cannot be imported."""
+    """Look up a pass by name among those registered or installed (:mod:`fxlite.passes.base`), or
+    wrap a plain function as an unregistered pass. Raises PassError if there is none of that name or
+    it cannot be imported."""
     if isinstance(item, Pass):
         return item
     if isinstance(item, str):
@@ -343,9 +345,9 @@ def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
 def run_in_place(
     item: Pass, module: GraphModule, options: dict[str, Any], check: Callable[[GraphModule], None] | None = None
 ) -> GraphModule:
-    """Run a pass on ``module`` itself as one transaction, so that ``module.undo()`` takes it back;
-    returns the module, or the other one that the pass returned. ``check`` gets the result; when it
-    or the pass raises, graph, weights and ledger are as they were. Raises PassError."""
+    """Run a pass on ``module`` itself as one transaction, so that ``module.undo()`` reverts it.
+    Returns the module, or another one if the pass returned that. ``check`` is called with the
+    result; when it or the pass raises, graph, weights and ledger are restored. Raises PassError."""
     graph, entries, derived = module.graph, refusals(module), derivations(module)
     try:
         with graph.transaction(item.name):
@@ -385,9 +387,9 @@ def run_in_place(
 
 @contextlib.contextmanager
 def read_only_weights(gm: GraphModule) -> Iterator[None]:
-    """Inside, NumPy refuses (ValueError) to write into the parameters and buffers that ``gm`` has
-    at the start: a pass works on a copy of the graph over the *same* arrays, which belong to the
-    program it was given. Arrays that are put in their place meanwhile are writable."""
+    """While this context is active, NumPy refuses (ValueError) to write into the parameters and
+    buffers that ``gm`` has on entry: a pass works on a copy of the graph over the *same* arrays,
+    which belong to the program it was given. Arrays that replace them are writable."""
     locked: list[np.ndarray[Any, Any]] = []
     for module in gm.modules():
         for group in (module._parameters, module._buffers):
@@ -397,7 +399,7 @@ def read_only_weights(gm: GraphModule) -> Iterator[None]:
     try:
         yield
     finally:
-        while locked:  # a view cannot be unlocked before the array it shows
+        while locked:  # a view cannot be made writable again before the array it views
             left = []
             for array in locked:
                 try:
@@ -422,8 +424,8 @@ def _failure(name: str, error: Exception, graph: Graph) -> str:
 
 
 def _node_in_traceback(traceback: TracebackType | None, graph: Graph) -> Node | None:
-    """The node of ``graph`` the pass was working on: the innermost frame outside the core that
-    holds one."""
+    """The node of ``graph`` that the pass was working on: the one held by the innermost frame
+    outside the core that holds one."""
     found: Node | None = None
     while traceback is not None:
         frame = traceback.tb_frame

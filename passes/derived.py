@@ -1,9 +1,9 @@
-"""Weights that passes make: free paths for them, and how they were computed from those of the
-program, so that others can be converted alike.
+"""Weights that passes create: unused paths for them, and a record of how each was computed from the
+weights of the program, so that other checkpoints can be converted in the same way.
 
-In: a module and a wish. Out: a path that nothing of the module has. In: a function over arrays, and
-the paths of the weights it is given. Out: its results, and an entry in the list that goes with the
-module from pass to pass, as the ledger does.
+In: a module and a preferred path. Out: a path that the module does not use. In: a function over
+arrays, and the paths of the weights it is given. Out: its results, and an entry in a list that is
+carried from pass to pass with the module, as the ledger is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fxlite.graph.graph_module import Container, GraphModule
 
 
 def unique_attribute(module: GraphModule, wish: str) -> str:
-    """A free path for a new weight: ``wish``, ``wish_1``, ... A path inside a leaf module, which
+    """An unused path for a new weight: ``wish``, ``wish_1``, ... A path inside a leaf module, which
     belongs to the user, becomes a name on the root."""
     parent: Any = module
     for part in wish.split(".")[:-1]:
@@ -45,20 +45,20 @@ def _has_attribute(module: GraphModule, path: str) -> bool:
 
 
 class Source(str):
-    """The path of a weight, or the name of a value on the way, among the arguments of a
+    """The path of a weight, or the name of an intermediate value, among the arguments of a
     :class:`Derivation`."""
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """``results = function(*arguments, **options)``, where arguments are nested values in which a
+    """``results = function(*arguments, **options)``, where the arguments may be nested and a
     :class:`Source` stands for an array.
 
-    ``function`` is an op, or a function whose text needs nothing but NumPy (``np``). ``inverse``
-    is such a function, too: ``inverse(results, given, **options)``, with one result or a tuple, and
-    of each argument its shape, or what it is if it is not an array, gives arrays for the arguments from
-    which ``function`` makes the same results, up to rounding. ``about`` says in a sentence what is
-    lost by it."""
+    ``function`` is an op, or a function whose source text needs nothing but NumPy (``np``).
+    ``inverse(results, given, **options)`` is a function of the same kind that recovers arguments
+    from which ``function`` computes the same results, up to rounding. ``results`` is one array or a
+    tuple; ``given`` holds, for each argument, its shape if it is an array and the argument itself
+    otherwise. ``about`` says in one sentence what information is lost."""
 
     results: tuple[str, ...]
     function: Callable[..., Any]
@@ -69,13 +69,13 @@ class Derivation:
     given: tuple[Any, ...] = ()
 
     def run(self, weights: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The results for the arrays of that name. Raises KeyError for one that is missing."""
+        """Compute the results from ``weights``, by path. Raises KeyError for a missing weight."""
         found = self.function(*with_sources(self.arguments, weights.__getitem__), **self.options)
         return found if len(self.results) > 1 else (found,)
 
 
 def with_sources(value: Any, replace: Callable[[str], Any]) -> Any:
-    """Nested arguments with something in place of each source."""
+    """Nested arguments with ``replace(source)`` in place of each source."""
     if isinstance(value, Source):
         return replace(value)
     if isinstance(value, (tuple, list)):
@@ -85,20 +85,20 @@ def with_sources(value: Any, replace: Callable[[str], Any]) -> Any:
 
 
 def sources_in(value: Any) -> list[str]:
-    """The sources among nested arguments."""
+    """The sources found in nested arguments."""
     found: list[str] = []
     with_sources(value, found.append)
     return found
 
 
 def derivations(module: GraphModule) -> tuple[Derivation, ...]:
-    """All that passes noted, in the order in which it was computed."""
+    """All derivations that passes have recorded, in the order in which they were computed."""
     found: tuple[Derivation, ...] = module.__dict__.get("_derivations", ())
     return found
 
 
 def set_derivations(module: GraphModule, entries: Sequence[Derivation]) -> None:
-    """Put these in place of what is noted."""
+    """Replace the recorded derivations."""
     module.__dict__["_derivations"] = tuple(entries)
 
 
@@ -111,7 +111,7 @@ def derive(
     about: str = "",
     **options: Any,
 ) -> tuple[Any, ...]:
-    """Compute weights from those at the paths ``arguments``, and note how; the caller stores them
+    """Compute weights from those at the paths ``arguments``, and record how. The caller stores them
     at the paths ``results``."""
     paths = {p: np.asarray(module.get_attribute(p)) for p in arguments if p is not None}
     shapes = tuple(None if p is None else paths[p].shape for p in arguments)

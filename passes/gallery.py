@@ -1,8 +1,8 @@
-"""The gallery of passes: what each pass is for, shown on its examples.
+"""The gallery of passes, which shows on examples what each pass is for.
 
-In: the passes that come with fxlite. Out: a page, ``docs/passes.md``, and a picture of one example
-of each. A test compares them with the passes; after a change, ``python -m fxlite.passes.gallery``
-writes them again (``python -m fxlite.passes.gallery FOLDER`` somewhere else).
+In: the passes that come with fxlite. Out: the page ``docs/passes.md``, and a picture of one example
+of each pass. A test compares them with the passes; after a change, ``python -m
+fxlite.passes.gallery`` writes them again (with an argument FOLDER, into that folder).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fxlite.show.text.pretty import call_text
 
 PAGE = "passes.md"
 IMAGES = "images/passes"
-_LARGEST_PICTURE = 12  # nodes that are drawn: what is read at a glance
+_LARGEST_PICTURE = 12  # nodes; a larger graph cannot be read at a glance
 _ARROW = 70  # pixels between the two graphs
 _EXACTNESS = {
     "exact": "exact: the results are the same bit for bit",
@@ -47,13 +47,13 @@ model.py:Net --passes cse,dce`; start one of your own with `fxlite new-pass NAME
 
 
 def own_passes() -> list[Pass]:
-    """The registered passes that come with fxlite, by name."""
+    """The registered passes that come with fxlite, sorted by name."""
     found = (p for p in PASSES.values() if (p.__module__ or "").startswith("fxlite."))
     return sorted(found, key=lambda p: p.name)
 
 
 def gallery(items: Iterable[Pass]) -> dict[str, str]:
-    """The files of the gallery: contents by path."""
+    """The files of the gallery: their contents by path."""
     items = list(items)
     files: dict[str, str] = {}
     rows = [f"| [{p.name}](#{p.name}) | {markdown(p.summary)} | {p.exactness} |" for p in items]
@@ -77,7 +77,7 @@ def gallery(items: Iterable[Pass]) -> dict[str, str]:
 
 def _source_file(item: Pass) -> str:
     module = item.__module__
-    if isinstance(item, RuleSet):  # an instance, of a class that is elsewhere than its rules
+    if isinstance(item, RuleSet):  # an instance; its class is defined elsewhere than its rules
         module = item.rules[0].__module__
     return f"{module.removeprefix('fxlite.').replace('.', '/')}.py"
 
@@ -125,7 +125,7 @@ def _program(example: Example) -> str:
 
 
 def _graph_text(graph: Graph) -> str:
-    """The text of a graph, without the lines of source that it comes from."""
+    """The text of a graph, without the comments that show its source lines."""
     return "\n".join(re.sub(r"(?<=\S)  # .*", "", line) for line in graph.text(full=True).splitlines())
 
 
@@ -134,14 +134,14 @@ def _fence(language: str, text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Docstrings are written in reStructuredText; these are the two marks they use."""
+    """Convert the two marks of reStructuredText that docstrings use into Markdown."""
     text = re.sub(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
     return text.replace("``", "`")
 
 
 # -- pictures --------------------------------------------------------------------------------------
 def _picture(item: Pass) -> str | None:
-    """The first example that is small enough, before and after."""
+    """A picture of the first example that is small enough, before and after."""
     for example in item.examples:
         modules = run_example(item, example)
         if all(_drawn(module) <= _LARGEST_PICTURE for module in modules):
@@ -183,7 +183,7 @@ def _size(svg: str) -> tuple[int, int]:
 
 # -- the rules of a set ----------------------------------------------------------------------------
 def _rules_table(rules: RuleSet) -> str:
-    """One line for each rule: before, after, and what it leaves alone."""
+    """One row for each rule: its pattern, its replacement, and what it leaves alone."""
     headings = ("rule", "what it says", "before", "after", "left alone")
     rows = [f"| {' | '.join(headings)} |", f"|{' --- |' * len(headings)}"]
     for rule in rules.rules:
@@ -203,7 +203,7 @@ def _rules_table(rules: RuleSet) -> str:
 
 
 def _line(program: Callable[..., Any]) -> str:
-    """What a program of one statement returns; "" for others."""
+    """The expression that a one-statement program returns; "" for other programs."""
     _, first, *rest = source_of(program).splitlines()
     if not first.strip().startswith("return "):
         return ""
@@ -211,7 +211,7 @@ def _line(program: Callable[..., Any]) -> str:
 
 
 def _expression(graph: Graph) -> str:
-    """The result of a small graph as one expression."""
+    """The result of a small graph, written as one expression."""
     texts: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == "call_function":

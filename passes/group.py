@@ -6,14 +6,14 @@ In: a GraphModule whose ops all have a body. Out: a list of :class:`Group`; each
 - *loops*: pointwise chains, views, gathers and reductions with their producers and consumers
   (softmax and layer_norm are one group each);
 - *template*: a contraction or composite (``anchor``) that the target claims, with a pointwise
-  epilogue behind it and strided views in front of it.
+  epilogue after it and strided views before it.
 
-How: nodes are visited from the output to the inputs. A node is taken into the group of its readers
-when every reader is in that group and the *index* by which it is read says it costs nothing to
-compute it there: an elementwise producer read once per element, a reduction read by the loops
-outside it. The index is found by asking the op's body, so that no op needs a fusion rule of its
-own. Everything behind a contraction becomes its epilogue where that index can be solved for the
-loop variables (:func:`invert`): the contraction's loops take the place of the result's.
+How: nodes are visited from the output to the inputs. A node joins the group of its readers when
+every reader is in that group and the *index* by which it is read shows that computing it there costs
+nothing extra: an elementwise producer read once per element, or a reduction read by the loops
+outside it. The index is found by evaluating the op's body, so that no op needs a fusion rule of its
+own. Everything after a contraction becomes its epilogue if that index can be solved for the loop
+variables (:func:`invert`): the contraction's loops then replace those of the result.
 
 Example: ``relu(linear(x)) + y`` is one group, anchored at the linear; ``softmax`` (expanded to max,
 sub, exp, sum, div) is one group of loops.
@@ -43,9 +43,9 @@ def invert(
     """Coordinates of a value read at ``index`` (fresh variables), and the loop variables of
     ``space`` in terms of them.
 
-    None unless reading is one-to-one: each variable is a coordinate, or split over two of them as
-    quotient and remainder (a reshape that joins axes); and a coordinate may be several variables
-    or such halves (a reshape that splits an axis)."""
+    None unless the reads are one-to-one. Each loop variable must be a coordinate, or be split over
+    two coordinates as quotient and remainder (a reshape that joins axes); a coordinate may combine
+    several variables or such halves (a reshape that splits an axis)."""
     coordinates = [fresh_var(d, "c") for d in type.shape]
     solved: dict[Var, Index] = {}
     halves: dict[tuple[Index, Index], dict[str, _Digit]] = {}
@@ -58,7 +58,7 @@ def invert(
         for digit in digits:
             atom = digit.atom
             if isinstance(atom, Var):
-                # as in a concat, whose loop runs over more than this operand has
+                # as in a concat, whose loop runs past the end of this operand
                 if atom in solved or atom.extent != digit.extent:
                     return None
                 solved[atom] = digit.value
@@ -85,7 +85,7 @@ def invert(
 
 @dataclass(frozen=True)
 class _Digit:
-    """An atom of an index, and its value in terms of the coordinate that the index is."""
+    """An atom of an index, and its value in terms of the coordinate that the index equals."""
 
     atom: Atom
     value: Index
@@ -93,8 +93,8 @@ class _Digit:
 
 
 def _digits(index: Index, coordinate: Var) -> list[_Digit]:
-    """The atoms of ``a``, or of ``a*6 + b*2 + c`` with ``b < 3`` and ``c < 2``, each of which a
-    coordinate has once; empty for other indices."""
+    """The atoms of ``a``, or of ``a*6 + b*2 + c`` with ``b < 3`` and ``c < 2``, in which every
+    combination has a coordinate of its own; empty for other indices."""
     weights = sorted(((w, m) for m, w in index.terms.items()), key=lambda term: term[0])
     if any(len(monomial) != 1 for _, monomial in weights) or not weights or weights[0][0] != 1:
         return []
@@ -114,7 +114,7 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
 
 
 def loops_of(type: TensorType) -> tuple[tuple[Var, ...], MultiIndex]:
-    """A loop variable for each axis, and the element at which they are; an axis of size 1 needs no loop."""
+    """A loop variable for each axis, and the element that they select; an axis of size 1 needs no loop."""
     variables = tuple(fresh_var(d, "v") for d in type.shape)
     return variables, tuple(Index.of(0 if v.extent.constant == 1 else v) for v in variables)
 
@@ -136,9 +136,9 @@ MOST_MEMBERS = 48
 
 @dataclass
 class Group:
-    """Nodes computed by one kernel. ``root`` is stored; ``members`` (root included) are in graph
-    order; ``anchor`` is the contraction a template computes, if any. ``beside`` is a value that is
-    stored, too, if the target can."""
+    """Nodes computed by one kernel. ``root`` is the value it stores; ``members`` (with the root) are
+    in graph order; ``anchor`` is the contraction that a template computes, if any. ``beside`` is a
+    second value that is stored if the target can do so."""
 
     root: Node
     space: tuple[Var, ...]
@@ -158,8 +158,8 @@ class Group:
 
     @property
     def index(self) -> MultiIndex:
-        """The element of the root that an iteration of its loops stores; an axis of size 1 has
-        one, and no loop."""
+        """The element of the root that an iteration of the group's loops stores; an axis of size 1
+        has no loop, and index 0."""
         return tuple(Index.of(0 if v.extent.constant == 1 else v) for v in self.space)
 
     @property
@@ -172,14 +172,14 @@ class Group:
 
     @property
     def stored(self) -> tuple[Node, ...]:
-        """The values that it stores."""
+        """The values that the group stores."""
         if self.kind == "control":
             return self.parts
         return (self.root,) if self.beside is None else (self.root, self.beside)
 
     @property
     def inputs(self) -> list[Node]:
-        """Values read from memory, in order of first read."""
+        """Values read from memory, in order of first use."""
         return list(self.reads)
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class Group:
 
 
 class NodeReader:
-    """Reads a node's value in a body; tells ``on_read`` and returns what it says."""
+    """Stands for a node's value in a body; each read calls ``on_read`` and returns its result."""
 
     def __init__(self, node: Node, on_read: Callable[[Node, MultiIndex], Expr]) -> None:
         self.node = node
@@ -199,7 +199,7 @@ class NodeReader:
     def __getitem__(self, index: Any) -> Expr:
         return self.on_read(self.node, as_multi_index(index))
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # it has no length: iterating over it would not end
 
 
 def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiIndex], Expr]) -> Expr:
@@ -215,23 +215,23 @@ def element_of(node: Node, index: MultiIndex, on_read: Callable[[Node, MultiInde
 def group(
     module: GraphModule, claims: Callable[[Node], bool] = lambda node: False, stored: Collection[Node] = ()
 ) -> list[Group]:
-    """Groups in execution order. ``claims(node)`` is true for contractions and composites that the
-    target has a template for; the ops of all other nodes need a body (run decompose first). What is
-    in ``stored`` joins no group of its readers."""
+    """Groups in execution order. ``claims(node)`` is true for contractions and composites for which
+    the target has a template; the ops of all other nodes need a body (run decompose first). The
+    nodes in ``stored`` never join the group of their readers."""
     return _Grouping(module.graph, claims, stored).run()
 
 
 def is_of_places(node: Node, known: dict[Node, int]) -> bool:
-    """True if elements follow from where they stand, sizes and single numbers: masks and positions such as
-    ``np.arange(n) < i``. They are computed where they are read, which costs less than to read them and
-    tell loops where to begin and end. ``known``: the steps of values, as far as somebody asked."""
+    """True if the elements depend only on their position, on sizes and on single numbers, as masks and
+    positions such as ``np.arange(n) < i`` do. They are computed where they are read, which costs less than
+    reading them from memory and lets loops skip what a mask excludes. ``known`` caches the step counts."""
     if node.target.kind not in _OF_PLACES or node.type.dtype not in (dtypes.bool_, dtypes.int64):
         return False
     return _steps_of_places(node, known) <= MOST_STEPS
 
 
 def _steps_of_places(node: Node, known: dict[Node, int]) -> int:
-    """How many operations make an element of such a value; more than :data:`MOST_STEPS` for others."""
+    """The number of operations per element of such a value; more than :data:`MOST_STEPS` for other nodes."""
     if node.type.rank == 0:
         return 0
     found = known.get(node)
@@ -247,7 +247,7 @@ def _steps_of_places(node: Node, known: dict[Node, int]) -> int:
 
 
 def _is_one_place(node: Node) -> bool:
-    """True for what stands at one computed place of an axis: it is read where it lies, as a view is."""
+    """True for a slice at one computed place of an axis: it is read in place, as a view is."""
     index = node.arguments.get("index") if node.target.looks_up and node.target.kind == "gather" else None
     return isinstance(index, Node) and index.type.rank == 0
 
@@ -260,8 +260,8 @@ class _Grouping:
         self.groups: list[Group] = []
         self.readers: dict[Node, list[Group]] = {}
         self.costs: dict[Node, bool] = {}
-        self.places: dict[Node, int] = {}  # of `_steps_of_places`
-        self.in_windows = Counter[int]()  # elementwise ops that sliding windows of a group compute, by its id
+        self.places: dict[Node, int] = {}  # the cache of `_steps_of_places`
+        self.in_windows = Counter[int]()  # by the id of a group: elementwise ops that its sliding windows compute
 
     def run(self) -> list[Group]:
         output = self.graph.output_node()
@@ -285,7 +285,7 @@ class _Grouping:
         return self.groups
 
     def _start(self, node: Node) -> None:
-        """A new group that stores ``node``."""
+        """Begin a new group that stores ``node``."""
         made = Group(node, loops_of(node.type)[0])
         self.groups.append(made)
         self._admit(made, node, [made.index])
@@ -293,7 +293,7 @@ class _Grouping:
             made.anchor = node
 
     def _start_control(self, node: Node) -> None:
-        """A group of a loop or condition, which stores its results that somebody reads."""
+        """Begin a group for a loop or condition, which stores those of its results that are read."""
         parts = tuple(user for user in node.users if user.users)
         made = Group(node, (), dict.fromkeys((node, *parts)), parts=parts)
         self.groups.append(made)
@@ -314,11 +314,11 @@ class _Grouping:
                 groups.append(target)
             return Load(read.type.dtype, read.name, index)
 
-        if not node.target.has_body:  # a composite, which a template computes whole
+        if not node.target.has_body:  # a composite that a template computes as a whole
             for read in node.all_input_nodes:
                 on_read(read, tuple(Index.of(fresh_var(d, "o")) for d in read.type.shape))
             return
-        if node.target.kind == "scatter":  # its body is what one element is; its loops put each of the source once
+        if node.target.kind == "scatter":  # its body gives one element; its loops store each source element once
             copied, positions, source = node.args[:3]
             on_read(copied, target.index)
             here = loops_of(positions.type)[1]
@@ -329,7 +329,7 @@ class _Grouping:
             element_of(node, index, on_read)
 
     def _take(self, node: Node, groups: list[Group]) -> bool:
-        """Take a node into all groups that read it, or into none."""
+        """Add a node to all groups that read it, or to none."""
         inside = {m for g in groups for m in g.members}
         if not all(u in inside for u in node.users):
             return False
@@ -349,7 +349,7 @@ class _Grouping:
         return True
 
     def _take_constant(self, node: Node, groups: list[Group]) -> bool:
-        """A number that loops and conditions read is written into them."""
+        """Add a number to the loops and conditions that read it, which write it into their code."""
         if constant_of(node) is None or any(g.kind != "control" for g in groups):
             return False
         for found in groups:
@@ -380,8 +380,8 @@ class _Grouping:
         return False
 
     def _serial_fits(self, node: Node, found: Group) -> bool:
-        """What costs little is computed where a scan or a scatter reads it, one element after the other; vectors
-        would compute more of it at once."""
+        """True if the node costs so little that a scan or a scatter may compute it where it reads it, one
+        element after the other; a group of its own would be vectorized."""
         kinds = ("pointwise", "gather") if found.kind == "scatter" else ("pointwise",)
         if node.target.kind not in kinds or self._follows_contraction(node):
             return False
@@ -393,7 +393,7 @@ class _Grouping:
         return any(u in behind for u in node.users)
 
     def _pointwise_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
-        """Read at few places, and not recomputed for loops its value does not depend on."""
+        """True if the node is read at few places, and not recomputed in loops that its value does not depend on."""
         if len(indices) > MOST_READS:
             return False
         cheap = not self._is_expensive(node)
@@ -414,8 +414,8 @@ class _Grouping:
         return True
 
     def _follows_contraction(self, node: Node) -> bool:
-        """True if a contraction with a template, read by nobody else, leads here through
-        elementwise ops (not more of them than a group may have)."""
+        """True if a contraction with a template, which no other node reads, leads here through
+        elementwise ops (at most as many as a group may have)."""
         chain = [node]
         for reader in chain:
             for read in reader.all_input_nodes:
@@ -433,18 +433,18 @@ class _Grouping:
             index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
             value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
             applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
-            # What is quantized once takes a quarter of the memory.
+            # A value that is quantized once takes a quarter of the memory.
             known = len(applied) > 4 or any(FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied)
             self.costs[node] = known
         return known
 
     def _reduction_fits(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
-        """A reduction is computed once per outer iteration: its index must be made of the group's
-        outer loops, whole, in any order, and leave the inner loops to its readers."""
+        """True if the reduction is computed once per outer iteration: its index must consist of whole
+        outer loops of the group, in any order, and leave the inner loops to its readers."""
         if len(indices) != 1:
             return False
         if _combines_rows(node) and any(member.target.kind == "reduction" for member in found.members):
-            return False  # loops that combine row by row, not element by element, have one reduction
+            return False  # loops that combine whole rows, not single elements, hold one reduction
         (index,) = indices
         outer = [v for v in found.space if v.extent.constant != 1]
         used: list[Var] = []
@@ -459,11 +459,11 @@ class _Grouping:
             return False
         if outer and not used:
             return False  # a full reduction before everything else is a kernel of its own
-        # a reader that is itself a window or contraction would run it again and again
+        # a reader that is itself a window or contraction would compute it repeatedly
         return len(used) == len(outer) or node.target.kind == "reduction"
 
     def _as_anchor(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
-        """Become the group's contraction: everything in the group is then its epilogue."""
+        """Make the node the group's contraction; everything else in the group becomes its epilogue."""
         if found.anchor is not None or len(indices) != 1 or node.target.stands_alone:
             return False
         if not _only_elementwise(found):
@@ -474,8 +474,8 @@ class _Grouping:
         return True
 
     def _view_fits(self, node: Node, found: Group) -> bool:
-        """A view is free in loops, but where a sliding window would read what does not follow each other, once for
-        each of its places. In front of a contraction it must stay one strided access."""
+        """True if the view can join. A view costs nothing in loops, unless a sliding window would read elements
+        that are not adjacent once for each of its places. Before a contraction it must stay one strided access."""
         if found.kind == "control":
             return False
         if found.anchor is None or not self._is_operand(node, found):
@@ -495,14 +495,14 @@ class _Grouping:
                 return False  # padding or several inputs: not one strided access
         places = [flatten(index, read.type.shape) for read, index in sources]
         if found.anchor.target.name == "int_matmul" and self._is_left(node, found):
-            # four numbers that follow each other along the reduced axis are read at once
+            # four adjacent numbers along the reduced axis are read at once
             inner = {v for p in places for v in p.variables()}.difference(found.space)
             if any(p.coefficient(v) != Index.of(1) for p in places for v in inner):
                 return False
         return all(place.is_polynomial for place in places)
 
     def _is_left(self, node: Node, found: Group) -> bool:
-        """True if the first operand of the group's contraction is made of the node, by views."""
+        """True if the first operand of the group's contraction is this node, seen through views."""
         assert found.anchor is not None
         left = found.anchor.args[0]
         while left is not node and left in found.operand_views:
@@ -511,7 +511,7 @@ class _Grouping:
 
 
 def _combines_rows(node: Node) -> bool:
-    """True for a reduction over other axes than the last one, along which the elements lie in memory."""
+    """True for a reduction over an axis other than the last one, along which elements are adjacent in memory."""
     if node.target.kind != "reduction" or "axis" not in node.bound:
         return False
     shape = node.args[0].type.shape
@@ -524,7 +524,7 @@ def _combines_rows(node: Node) -> bool:
 
 
 def constant_of(node: Node) -> Expr | None:
-    """A number of rank 0 that a program makes, as an expression."""
+    """The expression of a number of rank 0 that the program computes from constants."""
     if node.op != "call_function" or node.target.name != "full" or node.type.rank:
         return None
     value, dtype = node.arguments["value"], node.type.dtype
@@ -534,7 +534,7 @@ def constant_of(node: Node) -> Expr | None:
 
 
 def part_of_control(node: Node) -> Node | None:
-    """The loop or condition of which a node is a result."""
+    """The loop or condition whose result the node is."""
     if node.op != "call_function" or node.target.name != "getitem":
         return None
     source = node.args[0]
@@ -548,7 +548,7 @@ def _only_elementwise(found: Group) -> bool:
 
 
 def _breaks_rows(node: Node, index: MultiIndex) -> bool:
-    """Whether elements of a view that follow each other along its last axis are apart in what it is a view of."""
+    """True if adjacent elements along the last axis of a view are not adjacent in the value it views."""
     inner, found = index[-1].variables() if index else frozenset(), []
 
     def on_read(read: Node, at: MultiIndex) -> Expr:
@@ -560,5 +560,5 @@ def _breaks_rows(node: Node, index: MultiIndex) -> bool:
 
 
 def _overlaps(index: MultiIndex) -> bool:
-    """True if some coordinate mixes loops, as sliding windows do."""
+    """True if some coordinate combines several loops, as sliding windows do."""
     return any(len(i.variables()) > 1 for i in index)

@@ -1,9 +1,9 @@
-"""Passes inside of loops and conditions: what a pass does to a graph it does to the sub-graphs of
-its nodes, each as a graph of its own.
+"""Passes inside loops and conditions: what a pass does to a graph it also does to the sub-graphs of
+its nodes, each treated as a graph of its own.
 
-In: a module, and what edits a module in place. Out: nodes with other sub-graphs. In a sub-graph all
-that comes from around it is an input, weights too; a constant that a pass makes there becomes a
-buffer of the module around, which the body captures.
+In: a module, and a function that edits a module in place. Out: nodes with new sub-graphs. In a
+sub-graph every value from outside is an input, weights included; a constant that a pass creates
+there becomes a buffer of the surrounding module, which the body captures.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Edit = Callable[[GraphModule], Any]
 
 
 def control_nodes(graph: Graph) -> list[Node]:
-    """The loops and conditions of a graph, without those inside of their bodies."""
+    """The loops and conditions of a graph, without those nested in their bodies."""
     return [node for node in graph.nodes if bodies_of(node)] if graph._store.n_controls else []
 
 
 def edit_bodies(gm: GraphModule, edit: Edit) -> None:
-    """Let ``edit`` work on the sub-graphs of all nodes, from the innermost ones out."""
+    """Apply ``edit`` to the sub-graphs of all nodes, innermost first."""
     for node in control_nodes(gm.graph):
         new: dict[str, Any] = {}
         extra: list[Node] = []
@@ -42,13 +42,13 @@ def edit_bodies(gm: GraphModule, edit: Edit) -> None:
 
 
 def edit_here_and_inside(gm: GraphModule, edit: Edit) -> None:
-    """:func:`edit_bodies`, then the module itself."""
+    """Apply ``edit`` to the sub-graphs (:func:`edit_bodies`), then to the module itself."""
     edit_bodies(gm, edit)
     edit(gm)
 
 
 def say_not_inside(gm: GraphModule, name: str) -> None:
-    """Note in the ledger that a pass leaves sub-graphs alone."""
+    """Record in the ledger that a pass leaves sub-graphs alone."""
     for node in control_nodes(gm.graph):
         refuse(gm, name, node, "the pass does not go inside of loops and conditions")
 
@@ -56,8 +56,8 @@ def say_not_inside(gm: GraphModule, name: str) -> None:
 def _edited(
     gm: GraphModule, node: Node, body: SubGraph, edit: Edit
 ) -> tuple[tuple[Graph, list[Node], dict[Node, Node]], list[Node]] | None:
-    """A copy of a body after the edit: its graph, its inputs, and those of constants around it by
-    their nodes there; and these. None where nothing changed."""
+    """A copy of a body after the edit: its graph, its inputs, and the inputs for constants of the
+    surrounding module with their nodes there. None if nothing changed."""
     graph, copies = body.copy()
     module = GraphModule({}, graph, "body")
     module.training = gm.training
@@ -97,7 +97,7 @@ def _constant_around(gm: GraphModule, node: Node, value: Any, read: Node) -> Nod
 
 
 def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
-    """Give a node its new bodies, which read constants besides what they did."""
+    """Give a node its new bodies, which read ``extra`` constants besides their former inputs."""
     bodies: dict[str, SubGraph] = {}
     for name, body in bodies_of(node).items():
         if name in new:
@@ -113,20 +113,20 @@ def _assign(node: Node, new: dict[str, Any], extra: list[Node]) -> None:
 
 
 def drop_unread_results(graph: Graph) -> None:
-    """Erase what nobody reads, also among the results of loops and conditions, with all that only these are
-    computed of: a value that a loop carries is needed if its result is read, or if one that is needed, a test or
-    a call with effects depends on it."""
+    """Erase nodes that nobody reads and unread results of loops and conditions, with everything that only
+    they depend on. A value that a loop carries is needed if its result is read, or if a needed value, a test
+    or a call with effects depends on it."""
     graph.eliminate_dead_code()
     for node in reversed(control_nodes(graph)):
         if all(user.op == "call_function" and user.target.name == "getitem" for user in node.users):
             read = {user.kwargs["index"] for user in node.users}
             if 0 < len(read) < len(node.type):
                 _keep_results(node, read)
-                graph.eliminate_dead_code()  # what it started from
+                graph.eliminate_dead_code()  # the initial values of what was removed
 
 
 def _keep_results(node: Node, read: set[int]) -> None:
-    """Put a loop or condition without results that are not needed in the place of one."""
+    """Replace a loop or condition by one without the results that are not needed."""
     graph, op, count, bound = node.graph, node.target, len(node.type), dict(node.arguments)
     first, is_loop = BODIES[op][2], "carried" in bound
     while True:
@@ -164,13 +164,13 @@ def _keep_results(node: Node, read: set[int]) -> None:
 
 
 def new_input(graph: Graph, wish: str, type: Any) -> Node:
-    """A further input of a body, behind the others."""
+    """Add an input to a body, after the others."""
     with graph.inserting_after(graph.placeholders[-1]):
         return graph.placeholder(graph._store.namer.unique(wish), type)
 
 
 def set_bodies(node: Node, bodies: dict[str, SubGraph], captured: list[Node]) -> None:
-    """Give a loop or condition other bodies, whose last inputs are values that it captures now."""
+    """Give a loop or condition other bodies, whose last inputs are the values that it now captures."""
     op = node.target
     _, name, _ = BODIES[op]
     bound = node.arguments | bodies

@@ -1,15 +1,15 @@
-"""The ledger: what passes refused to do, why, and what that leaves on the table; what a back end
-decided about kernels where there were alternatives; and what a trace made of loops. And where nodes
-come from that a pass has made.
+"""The ledger: what passes refused to do, why, and what that costs; what a back end decided where it
+had alternatives for a kernel; what a trace did with loops. Also the origins of the nodes that a pass
+created.
 
 In: refusals as passes meet them. Out: a list on the module they made, carried from pass to pass,
 which prints as a table, the most expensive first.
 
 In: a graph and its journal since a pass began. Out: ``node.meta["from"]`` on each node that the pass
-made and said nothing of: a chain of (pass or rule, name of the node that it looked at), the last one
-first. The node that it stands for is one that the pass removed, of the same module and line: the one
-whose name its own begins with, or the next one; else a value that it reads or a reader. Rules write
-their own entries, which stay.
+created without recording an origin: a chain of (pass or rule, name of the node that it looked at),
+the most recent first. The origin is a node that the pass removed, of the same module and line: the
+one whose name is a prefix of the new node's name, or else the next one; failing that, a value that
+the new node reads, or a reader of it. Rules record origins themselves, and those are kept.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fxlite.types.tensor_type import TensorType
 class Refusal:
     """One place where a pass did not fire, and why.
 
-    ``nodes`` are the names of the nodes it would have replaced, ``bytes`` the size of the values
-    between them, which would not be stored, ``flops`` their arithmetic: estimates, 0 where types
-    are missing."""
+    ``nodes`` are the names of the nodes it would have replaced; ``bytes`` is the size of the values
+    between them, which would not be stored, and ``flops`` their arithmetic. Both are estimates, and
+    0 if types are missing."""
 
     pass_name: str
     node: str
@@ -50,13 +50,12 @@ class Refusal:
 
     @property
     def origin(self) -> str:
-        """Where the node comes from in the user's program, found out on demand."""
+        """The place in the user's program that the node comes from, looked up on demand."""
         return origin_text(self.scope, self.loc)
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Bytes and FLOPs as numbers, every named size counting as 1: what the ledger is sorted
-        by."""
+        """Bytes and FLOPs as numbers by which the ledger is sorted; every named size counts as 1."""
         return _number(self.bytes), _number(self.flops)
 
     def __str__(self) -> str:
@@ -90,7 +89,7 @@ def ledger(module: GraphModule) -> Ledger:
 
 
 def refusals(module: GraphModule) -> list[Refusal]:
-    """The same in the order in which it was refused."""
+    """The same refusals, in the order in which they were recorded."""
     to_come = module.__dict__.pop("_ledger_to_come", None)
     if to_come is not None:
         to_come()
@@ -103,13 +102,13 @@ def refusals(module: GraphModule) -> list[Refusal]:
 
 @checked
 def refuse(module: GraphModule, pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> None:
-    """Note in the module's ledger that the pass left ``node`` alone; ``nodes`` are all those it
-    would have replaced."""
+    """Record in the module's ledger that the pass left ``node`` alone; ``nodes`` are all nodes that
+    it would have replaced."""
     add_refusals(module, [refusal(pass_name, node, reason, nodes)])
 
 
 def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ()) -> Refusal:
-    """An entry of the ledger, with its cost."""
+    """An entry of the ledger, with its estimated cost."""
     stored: Dim = 0
     flops: Dim = 0
     for each in nodes:
@@ -122,17 +121,17 @@ def refusal(pass_name: str, node: Node, reason: str, nodes: Sequence[Node] = ())
 
 
 def add_refusals(module: GraphModule, entries: Sequence[Refusal]) -> None:
-    """Enter refusals in the module's ledger."""
+    """Add refusals to the module's ledger."""
     module.__dict__.setdefault("_ledger", []).extend(entries)
 
 
 def expect_refusals(module: GraphModule, to_come: Callable[[], Any]) -> None:
-    """Call ``to_come``, which enters more refusals, when somebody reads the module's ledger."""
+    """Call ``to_come``, which adds more refusals, when the module's ledger is first read."""
     module.__dict__["_ledger_to_come"] = to_come
 
 
 def set_ledger(module: GraphModule, entries: list[Refusal]) -> None:
-    """Give a module the ledger of the one it was made from."""
+    """Give a module the ledger of the module it was made from."""
     module.__dict__["_ledger"] = list(entries)
 
 
@@ -149,10 +148,10 @@ FROM = "from"
 
 
 def note_origins(name: str, graph: Graph, position: int) -> None:
-    """Note where the nodes come from that were made since the journal had ``position`` records."""
+    """Record the origins of the nodes created since the journal had ``position`` records."""
     records = graph.journal.records[position:]
     made: dict[Node, None] = {r: None for r in records if r.__class__ is Node}
-    removed: dict[Node, int] = {}  # the last record that speaks of it
+    removed: dict[Node, int] = {}  # the last record that mentions each removed node
     for number, record in enumerate(records):
         if record.__class__ is not Node and record[1].__class__ is Node and record[1]._erased:
             removed[record[1]] = number
@@ -167,7 +166,7 @@ def note_origins(name: str, graph: Graph, position: int) -> None:
 
 
 def note_origins_in(name: str, graph: Graph, before: Graph) -> None:
-    """The same for a graph that a pass made anew: what has a name that is not in ``before``."""
+    """The same for a graph that a pass built from scratch: nodes whose names are not in ``before``."""
     old, new = ({n.name: n for n in g.nodes} for g in (before, graph))
     made = {n: None for key, n in new.items() if key not in old}
     waiting: dict[Any, list[Node]] = defaultdict(list)
@@ -185,13 +184,13 @@ def _place(node: Node) -> Any:
 
 
 def _claim(gone: Node, waiting: dict[Any, list[Node]], origins: dict[Node, Node]) -> None:
-    """Let a node that was removed be the origin of those of its place that have none yet."""
+    """Let a removed node be the origin of the nodes at its place that have none yet."""
     for node in waiting.pop(_place(gone), ()):
         origins[node] = gone
 
 
 def _named(node: Node, by_name: dict[Any, Node]) -> Node | None:
-    """The node that was removed under this name, or under one that this begins with."""
+    """The removed node of this name, or of a name that is a prefix of this one."""
     place, name = _place(node), node.name
     while name:
         if (place, name) in by_name:
@@ -212,7 +211,7 @@ def _note(name: str, made: dict[Node, None], origins: dict[Node, Node], gone: It
             left.append(node)
         else:
             node.meta[FROM] = ((name, origin.name), *(origin._meta or {}).get(FROM, ()))
-    for node in reversed(left):  # made for other nodes that the pass made
+    for node in reversed(left):  # nodes that were made only for other new nodes
         chains = ((n._meta or {}).get(FROM) for n in (*node.users, *node.all_input_nodes))
         chain = next(filter(None, chains), None)
         if chain:

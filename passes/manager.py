@@ -1,8 +1,8 @@
 """The pass manager: runs passes in order, checks each one and reports what it did.
 
 In: passes and a program. Out: a module, and a :class:`Report` with one :class:`Step` for each pass.
-The passes run one after another on one copy of the program; each is a transaction, so the state
-after any of them can be had back, at a cost of the edits in between.
+The passes run one after another on one copy of the program. Each is a transaction, so the state after
+any of them can be restored, at the cost of the edits in between.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Constraint = Callable[[Any, Any], bool]
 
 @dataclass
 class Snapshot:
-    """A module as it was at a position of its journal; made again on demand."""
+    """A module as it was at a position of its journal; rebuilt on demand."""
 
     live: GraphModule
     position: int
-    undone: int  # how often the journal had been undone
+    undone: int  # how often the journal had been undone then
     passes: tuple[str, ...]
     _made: GraphModule | None = field(default=None, repr=False)
 
@@ -46,7 +46,7 @@ class Snapshot:
         return cls(module, len(journal.records), len(journal.undone), passes_of(module))
 
     def get(self) -> GraphModule:
-        """A copy of the module of then. Raises GraphError if that state was undone since."""
+        """A copy of the module at that position. Raises GraphError if that state was undone since."""
         if self._made is None:
             journal = self.live.graph.journal
             if any(start < self.position for start in journal.undone[self.undone :]):
@@ -65,7 +65,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Step:
-    """What one pass did: node counts, counts of ops that changed, milliseconds, refusals, and the
+    """What one pass did: node counts, the ops whose counts changed, milliseconds, refusals, and the
     report of its check (None if it was not checked)."""
 
     name: str
@@ -76,7 +76,7 @@ class Step:
     refusals: tuple[Refusal, ...]
     verification: VerificationReport | None
     _snapshot: Snapshot
-    _start: int  # position of the journal before the pass
+    _start: int  # position in the journal before the pass
 
     @property
     def module(self) -> GraphModule:
@@ -85,18 +85,18 @@ class Step:
 
     @property
     def records(self) -> list[Any]:
-        """What the pass wrote into the graph's :class:`~fxlite.graph.node_store.Journal`; nothing
-        where it made a graph of its own."""
+        """The records that the pass added to the graph's :class:`~fxlite.graph.node_store.Journal`;
+        empty if it built a new graph."""
         return self._snapshot.records_since(self._start)
 
     @property
     def resized(self) -> dict[str, tuple[Any, Any]]:
-        """The weights that have another type since: by path, the type before and after."""
+        """The weights whose type has changed: by path, the type before and after."""
         return resized_weights(self.records)
 
 
 class Report(Printed):
-    """What each pass of a run did; prints as a table. Item ``i`` is the i-th :class:`Step`."""
+    """What each pass of a run did; prints as a table. ``report[i]`` is the i-th :class:`Step`."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.steps = steps
@@ -135,10 +135,10 @@ class PassManager:
     """Runs passes in order: ``PassManager([passes.cse, "dce"])(gm)``.
 
     Passes are :class:`Pass` objects, their names, or plain functions. With ``check`` the graph is
-    linted after each one, and what the pass changed is run before and after on random inputs and
-    compared as closely as the pass promises (see :mod:`fxlite.passes.checking.verify`); "lint"
-    does the first alone. ``report`` says what each pass of the last run did; ``report[i].module``
-    is the module after pass i."""
+    linted after each pass, and the part that the pass changed is run before and after on random
+    inputs and compared as closely as the pass promises (see
+    :mod:`fxlite.passes.checking.verify`); ``check="lint"`` only lints. ``report`` says what each
+    pass of the last run did; ``report[i].module`` is the module after pass i."""
 
     def __init__(
         self,
@@ -148,8 +148,8 @@ class PassManager:
         *,
         check: bool | Literal["lint"] = True,
     ) -> None:
-        """``constraints`` (:func:`this_before_that_pass_constraint`) are what the order must
-        fulfil; ``steps`` says how often all passes run, one after another."""
+        """``constraints`` (:func:`this_before_that_pass_constraint`) are conditions on the order of
+        the passes; ``steps`` is the number of times that the whole sequence runs."""
         passes = () if passes is None else passes
         expect(passes, Iterable, "the passes of a PassManager", "give names or functions")
         self.passes: list[Pass] = [as_pass(p) for p in passes]
@@ -166,15 +166,15 @@ class PassManager:
     add = add_pass
 
     def add_constraint(self, constraint: Constraint) -> None:
-        """Require ``constraint(first, later)`` of every two passes, as they were given."""
+        """Require ``constraint(first, later)`` of every two passes, given as they were passed in."""
         self.constraints.append(constraint)
 
     def add_checks(self, check: Callable[[GraphModule], Any]) -> None:
-        """Call ``check(module)`` after each pass; what it raises is the pass's error."""
+        """Call ``check(module)`` after each pass; an exception that it raises counts as the pass's error."""
         self.checks.append(check)
 
     def validate_constraints(self) -> None:
-        """Raise PassError naming two passes whose order a constraint excludes."""
+        """Raise PassError naming two passes whose order violates a constraint."""
         for i, later in enumerate(self.passes):
             for first in self.passes[:i]:
                 if not all(allows(_given(first), _given(later)) for allows in self.constraints):
@@ -184,8 +184,8 @@ class PassManager:
                     )
 
     def solve_constraints(self) -> None:
-        """Put the passes into the nearest order that fulfils all constraints. Raises PassError
-        where there is none."""
+        """Put the passes into the nearest order that fulfils all constraints. Raises PassError if
+        there is none."""
         left, order = list(self.passes), []
         while left:
             free = (
@@ -202,13 +202,13 @@ class PassManager:
         self.passes = order
 
     def __call__(self, program: Any) -> GraphModule:
-        """Run all passes; the input is left as it was. Raises PassError naming pass, node, line;
+        """Run all passes on a copy of the program. Raises PassError naming pass, node and line;
         ``report`` then holds the passes before the one that failed."""
         given = as_module(program)
         module = given.copy()
         set_ledger(module, refusals(given))
         set_derivations(module, derivations(given))
-        # what no pass touches is as valid as it was given: lint looks at the edits alone
+        # lint looks at the edits alone: parts that no pass touches are as valid as they were
         module.graph._linted = module.graph.journal.version
         self.report = Report([])
         self.validate_constraints()
@@ -217,8 +217,8 @@ class PassManager:
         return module
 
     def run_pass(self, item: Pass, module: GraphModule) -> GraphModule:
-        """Run one pass on a module itself, checked, and enter it in the report; returns what it
-        made. Raises PassError, the module then is as it was."""
+        """Run one pass on a module itself, with checks, and add it to the report; returns the
+        resulting module. Raises PassError and leaves the module as it was."""
         begin = time.perf_counter()
         graph, known = module.graph, len(refusals(module))
         before, start = len(graph), len(graph.journal.records)
@@ -240,7 +240,7 @@ class PassManager:
 
         made = run_in_place(item, module, {}, check if self.check or self.checks else None)
         changed = edited_ops(graph, start)
-        if made.graph is not graph:  # the pass made a graph of its own
+        if made.graph is not graph:  # the pass built a new graph
             new = count_ops(made.graph)
             new.subtract(count_ops(graph))
             new.update(changed)
@@ -265,12 +265,12 @@ class PassManager:
 
 
 def _given(item: Pass) -> Any:
-    """A pass as it was given to a manager: a function that is none of its own is itself."""
+    """A pass as it was given to a manager: the plain function if it wraps one."""
     return item if item is PASSES.get(item.name) else item.function
 
 
 def this_before_that_pass_constraint(this: Any, that: Any) -> Constraint:
-    """A constraint of :class:`PassManager`: ``this`` never stands after ``that``."""
+    """A constraint for :class:`PassManager`: ``this`` must not come after ``that``."""
 
     def allows(first: Any, later: Any) -> bool:
         return first is not that or later is not this
@@ -279,7 +279,7 @@ def this_before_that_pass_constraint(this: Any, that: Any) -> Constraint:
 
 
 def _as_it_was(module: GraphModule, graph: Graph, start: int) -> GraphModule:
-    """A copy of ``module`` as it was before a pass that gave it, or returned, another graph."""
+    """A copy of ``module`` before a pass that replaced its graph, or returned another module."""
     made = module.graph
     module.__dict__["_graph"] = graph
     try:
@@ -289,7 +289,7 @@ def _as_it_was(module: GraphModule, graph: Graph, start: int) -> GraphModule:
 
 
 def op_name(node: Node) -> str:
-    """Name of the op a node calls; for other nodes the opcode."""
+    """The name of the op that a node calls; for other nodes the opcode."""
     return node.target.name if node.op == "call_function" else node.op
 
 
@@ -299,8 +299,8 @@ def count_ops(graph: Graph) -> Counter[str]:
 
 
 def edited_ops(graph: Graph, start: int) -> Counter[str]:
-    """Changes of the counts of ops by the edits since a position of the journal."""
-    existed: dict[Node, str | None] = {}  # op before the edits; None: made by them
+    """How the counts of ops changed by the edits since a position of the journal."""
+    existed: dict[Node, str | None] = {}  # op before the edits; None for nodes that the edits created
     for record in graph.journal.records[start:]:
         if not isinstance(record, tuple):
             existed.setdefault(record, None)
@@ -319,7 +319,7 @@ def edited_ops(graph: Graph, start: int) -> Counter[str]:
 
 
 def resized_weights(records: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
-    """The weights that records of a journal gave another type: by path, before and after."""
+    """The weights whose type changed according to records of a journal: by path, before and after."""
     before: dict[Node, Any] = {}
     for record in records:
         is_type = isinstance(record, tuple) and len(record) == 4 and record[2] == "type"
@@ -333,8 +333,8 @@ def resized_weights(records: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def changes_text(changed: Counter[str], weights: Mapping[str, tuple[Any, Any]]) -> str:
-    """``batch_norm -3, mul +1``: counts of ops that differ; and the first of the weights that have
-    another shape."""
+    """``batch_norm -3, mul +1``: the ops whose counts differ, then the first of the weights that
+    changed shape."""
     shown = sorted((op, n) for op, n in changed.items() if n and op not in _NOT_COMPUTED)
     parts = [f"{op} {count:+d}" for op, count in shown]
     for path, (old, new) in list(weights.items())[:1]:
@@ -352,10 +352,11 @@ T = TypeVar("T")
 
 @checked_methods
 class GraphTransformObserver:
-    """``with GraphTransformObserver(gm, "my pass") as observer: edit(gm)``: ``created_nodes`` and
-    ``erased_nodes`` are the names of what was made and erased. Into the folder ``log_url``, if it
-    is given, go two pictures with what changed, ``pass_1_NAME_input_graph.dot`` and
-    ``..._output_graph.dot``."""
+    """Observes edits of a module: ``with GraphTransformObserver(gm, "my pass") as observer: edit(gm)``.
+
+    ``created_nodes`` and ``erased_nodes`` then hold the names of the nodes that were created and
+    erased. If the folder ``log_url`` is given, two pictures that mark the changes are written to it:
+    ``pass_1_NAME_input_graph.dot`` and ``pass_1_NAME_output_graph.dot``."""
 
     _numbers: ClassVar[itertools.count[int]] = itertools.count(1)
     _count: ClassVar[int] = 0
@@ -370,16 +371,16 @@ class GraphTransformObserver:
 
     @classmethod
     def get_current_pass_count(cls) -> int:
-        """How many passes were observed with a ``log_url`` so far."""
+        """How many passes have been observed with a ``log_url`` so far."""
         return GraphTransformObserver._count
 
     def apply_gm_pass(self, pass_fn: Callable[[GraphModule], T]) -> T:
-        """Call a function of the module, observed."""
+        """Call ``pass_fn`` on the module and observe its edits."""
         with self:
             return pass_fn(self.gm)
 
     def apply_graph_pass(self, pass_fn: Callable[[Graph], T]) -> T:
-        """Call a function of the graph, observed."""
+        """Call ``pass_fn`` on the graph and observe its edits."""
         with self:
             return pass_fn(self.gm.graph)
 

@@ -1,8 +1,8 @@
-"""Types inferred anew from other inputs, and types compared with the arrays of a run.
+"""Types inferred again for other inputs, and types compared with the arrays of a run.
 
-In: a GraphModule, traced with types or without. Out: :func:`shape_prop` gives a copy whose values
-have the types that follow from other input types; no program runs. :class:`ShapeProp` runs the
-graph on arrays, as torch.fx's class of that name does, and notes what each node really returned.
+In: a GraphModule, traced with or without types. Out: :func:`shape_prop` returns a copy whose values
+have the types that follow from other input types; no program runs. :class:`ShapeProp` runs the graph
+on arrays, like torch.fx's class of that name, and records what each node really returned.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ from fxlite.types.tensor_type import TensorType, type_of
 @checked
 def shape_prop(program: Any, *types: Any, inputs: Mapping[str, Any] | None = None, **named: Any) -> GraphModule:
     """A copy over the same weights with every type inferred from the given input types:
-    ``shape_prop(gm, x="f32[B,3,H,W]")``; types, type text or example arrays, by position or name,
-    one whose name is also an option in ``inputs={...}``. Inputs that are not given keep their type,
-    and without any all types are checked against the rules.
+    ``shape_prop(gm, x="f32[B,3,H,W]")``.
 
-    Named dims that the graph has are replaced, also where it writes them (``x.reshape(B, -1)``); a
-    size that was a number in the trace and is written in the graph stays that number. Facts and
-    guards of named dims hold on. Raises
-    ShapeError or DTypeError for types that do not fit, naming the node, its line and where the
-    sizes come from, and ArgumentError for inputs that the program does not have."""
+    Inputs are types, type text or example arrays, given by position or by name; one whose name is
+    also an option goes into ``inputs={...}``. Inputs that are not given keep their type, and if none
+    is given, all types are checked against the rules.
+
+    Named dims of the graph are replaced, also where they occur in the graph's arguments
+    (``x.reshape(B, -1)``). A size that was a number in the trace and was written into the graph
+    stays that number. Facts and guards about named dims still hold.
+
+    Raises ShapeError or DTypeError for types that do not fit, naming the node, its line and where
+    the sizes come from, and ArgumentError for inputs that the program does not have."""
     made = as_module(program).copy()
     graph, conditions = made.graph, made.graph.conditions()
     declared = declare(made.forward, types, {**(inputs or {}), **named}, {})
@@ -58,7 +61,7 @@ def shape_prop(program: Any, *types: Any, inputs: Mapping[str, Any] | None = Non
 
 
 def _new_dims(placeholders: list[Node], given: Mapping[str, TensorType]) -> dict[str, Dim]:
-    """What the graph's named dims are in the new types."""
+    """The graph's named dims in terms of the new types."""
     dims: dict[str, Dim] = {}
     for node in placeholders:
         new = given.get(node.target)
@@ -75,7 +78,7 @@ def _substitute(type: Any, dims: Mapping[str, Dim]) -> Any:
 
 
 class TensorMetadata(NamedTuple):
-    """An array of a run: ``stride`` in elements, as torch counts them."""
+    """Describes an array of a run. ``stride`` counts elements, as in torch."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -85,17 +88,17 @@ class TensorMetadata(NamedTuple):
 
 class ShapeProp(Interpreter):
     """``ShapeProp(gm).propagate(x)`` runs the graph and sets ``node.meta["tensor_meta"]`` to the
-    :class:`TensorMetadata` of each value (nested as the value is, None for what is not an array).
+    :class:`TensorMetadata` of each value (nested like the value; None for anything but an array).
 
-    Raises ShapeError or DTypeError, naming the node and its line, where a value is not what
-    ``node.type`` says at the sizes of this run."""
+    Raises ShapeError or DTypeError, naming the node and its line, for a value that differs from
+    ``node.type`` at the sizes of this run."""
 
     def propagate(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on arrays, given as to the module; returns the program's result."""
+        """Run on arrays, given as they are to the module; returns the program's result."""
         return super().run(*args, **kwargs)
 
     def run_node(self, n: Node) -> Any:
-        """Run, compare and note."""
+        """Run the node, compare its value with its type, and record the metadata."""
         node, value = n, super().run_node(n)
         self._compare(node, node.type, value)
         node.meta["tensor_meta"] = _metadata(value)

@@ -1,15 +1,15 @@
-"""The rewrites of a run of passes one by one, forward and backward.
+"""Step through the rewrites of a run of passes one by one, forward and backward.
 
 In: the program that passes ran on and the :class:`~fxlite.passes.manager.Report` of their run. Out:
 :class:`Rewrites`, a list of the places where they changed it, with the program before and after
-each. Nothing runs again: the graph's journal has every edit with its inverse, so what was in
-between is made by taking edits back and doing them again.
+each. No pass runs again: the graph's journal holds every edit with its inverse, so intermediate
+programs are made by undoing and redoing edits.
 
-What one rewrite is, is read off the journal. Edits that let others read one value in place of
-another are one, however many readers there are; what is made before belongs to it, and what is
-erased behind it. Where the graph between two edits is not valid (a weight is smaller, and what
-reads it is not yet), they are one rewrite. Nodes that a pass has made and that nothing reads yet,
-and those that it is going to erase and that nothing reads any more, are not shown.
+The journal also tells where one rewrite ends. Edits that replace one value by another are one
+rewrite, however many readers there are; nodes created before them and nodes erased after them belong
+to it. Edits between which the graph is not valid (a weight is smaller already, its reader is not yet
+adapted) are one rewrite. Nodes that a pass has created and that nothing reads yet, and those that it
+is about to erase and that nothing reads any more, are not shown.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fxlite.types.agreement import leaves
 from fxlite.types.tensor_type import type_of
 
 _WEIGHTS = (GraphModule._restore_entry, GraphModule._restore_groups)
-_NEAR = 4  # programs that are kept, for the next steps
+_NEAR = 4  # programs that are kept for the next steps
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One place where a pass changed the program: the ``number``-th of ``count`` of that pass, from
-    1 on. ``before`` and ``after`` are the whole program."""
+    """One place where a pass changed the program: number ``number`` of ``count`` for that pass,
+    counted from 1. ``before`` and ``after`` are the whole program."""
 
     pass_name: str
     number: int
@@ -53,23 +53,23 @@ class Rewrite:
 
     @functools.cached_property
     def diff(self) -> GraphDiff:
-        """What it changed."""
+        """The difference between ``before`` and ``after``."""
         return diff(self.before, self.after)
 
     @property
     def removed(self) -> list[str]:
-        """The nodes that it removed or changed, by their names before."""
+        """The nodes that it removed or changed, by their names in ``before``."""
         return [c.old.name for c in (*self.diff.removed, *self.diff.changed) if c.old is not None]
 
     @property
     def made(self) -> list[str]:
-        """The nodes that it changed or made, by their names after."""
+        """The nodes that it changed or created, by their names in ``after``."""
         return [c.new.name for c in (*self.diff.changed, *self.diff.added) if c.new is not None]
 
     def values(self, inputs: Mapping[str, Any], with_results: bool = True) -> RewriteValues:
-        """The values of what it removed and made, for inputs by placeholder. ``with_results=False``
-        runs no more than these depend on, and says nothing of the results. Raises what running the
-        two programs raises."""
+        """The values of the removed and the created nodes, for ``inputs`` by placeholder name. With
+        ``with_results=False`` only what these nodes depend on runs, and the results are not compared.
+        Raises whatever running the two programs raises."""
         sides = (self.before, self.removed), (self.after, self.made)
         (env, was), (new_env, now) = (
             self._runs.run(program, inputs, None if with_results else names) for program, names in sides
@@ -89,16 +89,16 @@ HEADINGS = ("", "node", "type", "min", "max", "mean", "first numbers")
 
 @dataclass(frozen=True)
 class RewriteValues:
-    """Rows of texts as :data:`HEADINGS` say, removed nodes first, and how far the results of the
-    program are from those before; empty where they were not asked for."""
+    """Rows of texts under :data:`HEADINGS`, removed nodes first, and how far the results of the
+    program are from those before; empty if the results were not asked for."""
 
     rows: list[tuple[str, ...]]
     results: str
 
 
 class Rewrites(Sequence[Rewrite]):
-    """The rewrites of all passes of a report, in order: ``rewrites[3].diff``. Raises GraphError
-    where the run was undone since."""
+    """The rewrites of all passes of a report, in order: ``rewrites[3].diff``. Raises GraphError if
+    the run has been undone."""
 
     def __init__(self, module: GraphModule, report: Report) -> None:
         self.module, self.report = module, report
@@ -109,7 +109,7 @@ class Rewrites(Sequence[Rewrite]):
         for step in report:
             records, end = step.records, step._snapshot.position
             found = list(_walk(step, records, end - len(records))) if records else []
-            is_other = not records and step._snapshot.live is not live  # a graph of its own
+            is_other = not records and step._snapshot.live is not live  # the pass built a new graph
             if is_other and diff(self.program(len(self._places)), step.module):
                 found = [_Place(step, end, frozenset())]
             self._places += [replace(place, number=i, count=len(found)) for i, place in enumerate(found, 1)]
@@ -127,22 +127,22 @@ class Rewrites(Sequence[Rewrite]):
         return Rewrite(place.step.name, place.number, place.count, *programs, self._runs)
 
     def count_of(self, step: Step) -> int:
-        """How many of them are of one pass."""
+        """How many of the rewrites belong to one pass."""
         return sum(place.step is step for place in self._places)
 
     def results(self, index: int, inputs: Mapping[str, Any]) -> str:
-        """How far the results are, after all that the pass of a rewrite did, from those before it."""
+        """How far the program's results after the pass of rewrite ``index`` are from those before that pass."""
         place = self._places[index]
         first = index % len(self) - place.number + 1
         was, now = (self._runs.run(self.program(i), inputs)[1] for i in (first, first + place.count))
         return _difference(was, now)
 
     def starts(self) -> list[int]:
-        """The first rewrite of each pass that has some."""
+        """The index of the first rewrite of each pass that has any."""
         return [i for i, place in enumerate(self._places) if place.number == 1]
 
     def program(self, index: int) -> GraphModule:
-        """The program when that many rewrites have been made: 0 is the one that was given."""
+        """The program after the first ``index`` rewrites: 0 gives the original program."""
         if index not in self._near:
             while len(self._near) >= _NEAR:
                 del self._near[next(iter(self._near))]
@@ -153,7 +153,7 @@ class Rewrites(Sequence[Rewrite]):
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a rewrite ends: a position of the journal of what the pass made, and the names of nodes
+    """Where a rewrite ends: a position in the pass's part of the journal, and the names of nodes
     that are not shown there."""
 
     step: Step
@@ -171,11 +171,11 @@ class _Place:
 
 
 def _walk(step: Step, records: list[Any], start: int) -> Iterator[_Place]:
-    """Take the pass back, and do it again from one boundary to the next."""
+    """Undo the pass, and redo it from one boundary to the next."""
     gm = step._snapshot.live
     journal = gm.graph.journal
-    later = journal.take_back(start + len(records))  # what other passes did since
-    left = set(gm.graph.nodes) - _alive(gm.graph)  # what the pass leaves though nothing reads it
+    later = journal.take_back(start + len(records))  # what later passes did
+    left = set(gm.graph.nodes) - _alive(gm.graph)  # nodes that the pass keeps though nothing reads them
     created = {r for r in records if isinstance(r, Node)} - left
     erased = {r[1] for r in records if isinstance(r, tuple) and r[0] is undo_erase}
     stops = [start, *(start + offset for offset in _boundaries(records)), start + len(records)]
@@ -203,7 +203,7 @@ def _walk(step: Step, records: list[Any], start: int) -> Iterator[_Place]:
 
 def _boundaries(records: list[Any]) -> Iterator[int]:
     """Positions at which a rewrite may begin."""
-    later: dict[Node, Any] = {}  # what a node reads after an edit is what it reads before the next
+    later: dict[Node, Any] = {}  # what a node reads after one edit is what it reads before the next
     pairs: dict[int, set[tuple[Node, Any]]] = {}
     for offset in reversed(range(len(records))):
         record = records[offset]
@@ -215,7 +215,7 @@ def _boundaries(records: list[Any]) -> Iterator[int]:
             changed = {(a, b) for a, b in zip(was, now) if a is not b}
             pairs[offset] = changed if len(was) == len(now) and changed else {(node, None)}
     replaced: set[tuple[Node, Any]] = set()
-    touched: set[Any] = set()  # made or changed by this rewrite
+    touched: set[Any] = set()  # created or changed by this rewrite
     has_effect, subject = False, None
     for offset, record in enumerate(records):
         own: set[tuple[Node, Any]] = set()
@@ -249,7 +249,7 @@ def _alive(graph: Graph) -> set[Node]:
 
 
 def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:
-    """What is shown of a graph, to be compared."""
+    """What is shown of a graph, in a form that can be compared."""
     return [
         (n, n.op, n.target, n._args, n._kwargs, n.type, id(gm.get_attribute(n.target)) if n.op == "get_attr" else 0)
         for n in gm.graph.nodes
@@ -258,7 +258,7 @@ def _view(gm: GraphModule, living: set[Node], going: set[Node]) -> list[Any]:
 
 
 def _by_number(view: list[Any]) -> list[Any]:
-    """The same with a number for each node: equal nodes in place of others are no change."""
+    """The same view with nodes numbered, so that replacing a node by an equal one is no change."""
     number = {entry[0]: i for i, entry in enumerate(view)}
     return [
         (op, target, map_nodes(args, number.get), map_nodes(kwargs, number.get), *rest)
@@ -279,20 +279,20 @@ class _Runs:
     """Runs programs that have most of their nodes in common, such as those before and after each
     rewrite: what the last two programs computed is not computed again.
 
-    A call has a number, which is that of every call of the same op with the same attributes and
-    weights on operands of the same numbers. Random and impure calls have one of their own."""
+    Calls of the same op with the same attributes and weights on operands with the same numbers share
+    a number. Each random or impure call has a number of its own."""
 
     def __init__(self) -> None:
         self._inputs: Mapping[str, Any] | None = None
         self._numbers: dict[Any, int] = {}
-        self._held: list[Any] = []  # weights, of which the numbers know the addresses
+        self._held: list[Any] = []  # keeps weights alive, because their addresses are part of the numbers
         self._last: dict[int, Any] = {}
         self._before: dict[int, Any] = {}
 
     def run(
         self, module: GraphModule, inputs: Mapping[str, Any], names: Collection[str] | None = None
     ) -> tuple[dict[str, Any], Any]:
-        """The value of each node by name, and the result; with ``names``, of these nodes and what they depend on."""
+        """The value of each node by name, and the result; with ``names``, only those nodes and their dependencies."""
         if inputs is not self._inputs:
             self.__init__()  # type: ignore[misc]
             self._inputs = inputs
@@ -334,7 +334,7 @@ class _Runs:
 
 
 class _Number(int):
-    """The number of an operand, which prints as no number does."""
+    """The number of an operand; its text differs from that of every plain number."""
 
     def __repr__(self) -> str:
         return f"%{int(self)}"
@@ -353,7 +353,7 @@ def _told(value: np.ndarray[Any, Any]) -> tuple[str, ...]:
 
 
 def _difference(before: Any, after: Any) -> str:
-    """How far two results are apart."""
+    """How far apart two results are, as text."""
     pairs = list(zip(leaves(before), leaves(after)))
     if any(a.shape != b.shape or a.dtype != b.dtype for a, b in pairs):
         return "of other types than before"

@@ -1,1 +1,1 @@
-"""Checking passes: what one changed is run before and after, and must agree."""
+"""Checks of passes: the part that a pass changed runs before and after it, and the results must agree."""

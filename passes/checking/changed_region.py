@@ -1,14 +1,15 @@
 """What rewrites changed: each node's call before and after a stretch of the graph's journal, and
-regions, which compute some values before and after a rewrite, down to values that both share.
+regions that compute values before and after a rewrite from inputs that both share.
 
 In: a GraphModule and a position of its journal. Out: which nodes were created, erased and changed,
-the call each of them was before, the weights of then, and the *claims* to be proved for the change
-to be right: values before and after that must be equal. The cost is that of the edits.
+the call that each of them was before, the weights at that time, and the *claims* that together prove
+the change right: pairs of values, before and after, that must be equal. The cost is proportional to
+the number of edits.
 
 In: two *sides*, the program before and the program after, and pairs of values that should be equal.
 Out: a :class:`Region` with the nodes of both sides in order and the inputs they share; structural
 equality of values without running anything; and the region's form, equal for rewrites that differ
-only in where they stand.
+only in their place in the program.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Call(NamedTuple):
 
 
 def call_of(node: Node) -> Call:
-    """A node's call as it is now, to be kept."""
+    """A snapshot of a node's current call."""
     return Call(node.op, node.target, node.args, node.kwargs)
 
 
@@ -42,7 +43,7 @@ AnyCall: TypeAlias = Call | Node
 
 
 class Pair(NamedTuple):
-    """The value of ``before`` before the edits, and of ``after`` after them, must be equal."""
+    """``before``'s value before the edits must equal ``after``'s value after them."""
 
     before: Node
     after: Node
@@ -50,10 +51,10 @@ class Pair(NamedTuple):
 
 @dataclass
 class Claim:
-    """Pairs that imply that ``reader`` computes what it did; None where not only its inputs
-    changed, and that is to be shown itself. A claim that is not ``needed`` may be wrong though the
-    program is right; where it holds, the regions of others end there. Without ``reader`` it is a
-    guess from a node that was rewired and erased later."""
+    """Pairs that together imply that ``reader`` computes what it did before. ``pairs`` is None if more
+    than the inputs of the reader changed, so that the reader itself must be checked. A claim that is
+    not ``needed`` may fail although the program is right; if it holds, other regions can end there.
+    A claim without ``reader`` is a guess from a node that was rewired and erased later."""
 
     reader: Node | None
     pairs: list[Pair] | None = None
@@ -63,7 +64,7 @@ class Claim:
 class Edits:
     """The net effect of a module's edits since ``start``.
 
-    ``changed`` are the nodes that are not what they were: created, erased, or another call; those
+    ``changed`` are the nodes that differ from before: created, erased, or with another call. Nodes
     that were created and erased again are not among them."""
 
     def __init__(self, gm: GraphModule, start: int) -> None:
@@ -72,7 +73,7 @@ class Edits:
         self.created: set[Node] = set()
         self.erased: dict[Node, None] = {}
         self._entries: dict[tuple[int, str], Any] = {}
-        self._groups: list[Any] = []  # keeps modules alive, whose id is a key
+        self._groups: list[Any] = []  # keeps modules alive whose ids are keys
         rewritten = self._read(gm.graph.journal.records, start)
         for node in rewritten:
             if not node._erased and all(map(identical, self.original[node], call_of(node))):
@@ -85,7 +86,7 @@ class Edits:
         return bool(self.changed)
 
     def _read(self, records: list[Any], start: int) -> list[Node]:
-        """Read the journal; returns the nodes whose call was written."""
+        """Read the journal; returns the nodes whose calls were written."""
         args: dict[Node, tuple[Any, Any]] = {}
         fields: dict[Node, dict[str, Any]] = {}
         for number in range(start, len(records)):
@@ -128,7 +129,7 @@ class Edits:
         self._entries.setdefault((id(module), name), entry)
 
     def _readers_of_weights(self) -> list[Node]:
-        """The get_attr nodes whose weight is not the array it was."""
+        """The get_attr nodes whose weight is no longer the same array."""
         if not self._entries:
             return []
         return [
@@ -145,7 +146,7 @@ class Edits:
         return self.original.get(node, node)
 
     def attribute_after(self, path: str) -> Any:
-        """The weight or module at a path; None where there is none."""
+        """The weight or module at a path; None if there is none."""
         try:
             return self.gm.get_attribute(path)
         except AttributeError:
@@ -167,12 +168,12 @@ class Edits:
 
     # -- what must hold ------------------------------------------------------------------------
     def claims(self) -> Iterator[Claim]:
-        """What implies that the program computes what it did.
+        """The claims that imply that the program computes what it did before.
 
-        A node that is the same call computes the same if its inputs do. So it is enough that each
-        changed node which an unchanged one reads computes the same, and that results and calls
-        with effects get the same inputs. Most other nodes that have new inputs
-        compute the same, too."""
+        A node whose call is unchanged computes the same value if its inputs do. So it suffices that
+        every changed node which an unchanged one reads computes the same, and that results and calls
+        with effects get the same inputs. Claims about other nodes with new inputs, most of which
+        compute the same too, are not needed but let regions end early."""
         for node, old in self.original.items():
             pairs = changed_places(old, node, self.changed)
             if node._erased:
@@ -191,9 +192,9 @@ class Edits:
 
 
 def changed_places(old: AnyCall, new: AnyCall, changed: set[Node]) -> list[Pair] | None:
-    """The inputs of a call before and after, where they may differ; None where not only the inputs
-    differ, but the call itself or its structure."""
-    is_module = old.op == "call_module"  # its kwargs hold nodes
+    """The inputs of a call before and after, at the places where they may differ; None if more than
+    the inputs differ: the call itself or the structure of its arguments."""
+    is_module = old.op == "call_module"  # whose kwargs hold nodes
     same = identical(old.target, new.target) and (is_module or identical(old.kwargs, new.kwargs))
     if old.op != new.op or not same:
         return None
@@ -222,7 +223,7 @@ def changed_places(old: AnyCall, new: AnyCall, changed: set[Node]) -> list[Pair]
 
 
 def identical(a: Any, b: Any) -> bool:
-    """True for equal arguments: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    """True if two arguments are identical: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if a is b:
         return True
     if a.__class__ is not b.__class__:
@@ -240,9 +241,9 @@ Key = Hashable
 
 # -- regions ---------------------------------------------------------------------------------------
 class Side:
-    """The program before, or after: calls of its nodes, its weights and leaf modules by path, and
-    the values it shares with the other side, under the same key there: nodes that are not
-    ``changed``, and what was proved to be equal."""
+    """The program before or after: the calls of its nodes, its weights and leaf modules by path, and
+    the values it shares with the other side, under the same key there. Shared values are those of
+    nodes that are not ``changed``, and those that were proved equal."""
 
     def __init__(
         self, call: Callable[[Node], AnyCall], attribute: Callable[[str], Any], changed: Container[Node], training: bool
@@ -251,18 +252,18 @@ class Side:
         self.attribute = attribute
         self.changed = changed
         self.training = training
-        self.keys: dict[Node, Key] = {}  # of values that were proved to be equal
-        self.numbers: dict[Node, Hashable] = {}  # equal for values that are computed alike
-        self.filed: set[Node] = set()  # shared values that are found by how they are computed
+        self.keys: dict[Node, Key] = {}  # of values that were proved equal
+        self.numbers: dict[Node, Hashable] = {}  # equal for values that are computed in the same way
+        self.filed: set[Node] = set()  # shared values that can be found by how they are computed
 
     def key(self, node: Node) -> Key | None:
-        """What the value is called on both sides; None if the other side does not have it."""
+        """The key of the value on both sides; None if the other side does not have it."""
         found = self.keys.get(node)
         return node if found is None and node not in self.changed else found
 
     def is_drawn(self, node: Node, call: AnyCall) -> bool:
-        """True for values no check can compute: inputs, results of leaf modules that both sides
-        call, and of random ops that are on."""
+        """True for values that no check can compute: inputs, results of leaf modules that both sides
+        call, and results of random ops that draw numbers."""
         if call.op == "call_function":
             return call.target.kind == "random" and self.is_random(call)
         return call.op == "placeholder" or (call.op == "call_module" and self.key(node) is not None)
@@ -284,9 +285,10 @@ class Half:
 
 @dataclass
 class Region:
-    """What computes the pairs on both sides. ``inputs`` are the values both stop at, by key, as
-    nodes of one side. ``form`` is equal for regions that compute the same functions of inputs and
-    weights of the same types; ``shapes`` are those of the weights, the first seen first."""
+    """The nodes that compute the pairs on both sides. ``inputs`` are the values at which both stop,
+    by key, as nodes of one side. ``form`` is equal for regions that compute the same functions of
+    inputs and weights of the same types; ``shapes`` are the shapes of the weights in order of first
+    use."""
 
     pairs: tuple[Pair, ...]
     before: Half
@@ -315,7 +317,7 @@ def _without_sizes(type: Any) -> Any:
 
 
 def find_region(before: Side, after: Side, pairs: tuple[Pair, ...], opened: set[Key]) -> Region:
-    """The region of some pairs. It stops at shared values, except those whose key is open."""
+    """The region of some pairs. It stops at shared values, except those whose key is in ``opened``."""
     inputs: dict[Key, Node] = {}
     weights: dict[int, Any] = {}
     lines: list[Any] = []
@@ -332,8 +334,8 @@ def find_region(before: Side, after: Side, pairs: tuple[Pair, ...], opened: set[
 def _walk(
     side: Side, roots: list[Node], opened: set[Key], shared: dict[Key, Node], weights: dict[int, Any], lines: list[Any]
 ) -> tuple[Half, set[int]]:
-    """One side of a region. Enters its inputs in ``shared``, its weights in ``weights`` and its
-    calls, with values numbered, in ``lines``; returns the weights it reads, too."""
+    """Collect one side of a region. Adds its inputs to ``shared``, its weights to ``weights`` and its
+    calls, with numbered values, to ``lines``; also returns the weights it reads."""
     half, read = Half(), set()
     keys, changed, call_of = side.keys, side.changed, side.call
     places: dict[Node, Any] = {}
@@ -387,8 +389,8 @@ def _walk(
 
 
 def places_of(args: Any, places: dict[Node, Any], waiting: list[Node]) -> Any:
-    """Arguments as something hashable, nodes by their places; enters those without in
-    ``waiting``."""
+    """Arguments as a hashable value, with nodes given by their places; nodes without a place are
+    added to ``waiting``."""
     found: list[Any] = []
     for value in args:
         kind = value.__class__
@@ -414,7 +416,8 @@ class Opening:
         self.region = find_region(before, after, self.pairs, self.opened)
 
     def step(self, only_one_sided: bool = False) -> bool:
-        """Compute the inputs, too (or those that one side alone has); False if none can be."""
+        """Extend the region so that it computes its inputs, or only those that one side alone has;
+        returns False if none can be computed."""
         first, second = self.region.before.inputs, self.region.after.inputs
         grew = False
         for key in self.region.inputs:
@@ -432,16 +435,16 @@ class Opening:
 
 # -- computed alike --------------------------------------------------------------------------------
 class Numbering:
-    """Numbers values so that those with equal numbers are computed alike from shared ones: the same
-    op, attributes and inputs (of commutative ops in any order), the same weights."""
+    """Numbers values so that values with equal numbers are computed in the same way from shared ones:
+    by the same op, attributes, weights and inputs (in any order for commutative ops)."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Hashable] = {}
-        self._alive: list[Any] = []  # weights whose id is in a number
+        self._alive: list[Any] = []  # keeps weights alive whose ids are part of a number
 
     def number(self, side: Side, root: Node) -> Hashable:
-        """The number of a value. A shared value is its own number, under which it is also found by
-        how it is computed."""
+        """The number of a value. A shared value is its own number, and is also filed under how it is
+        computed."""
         numbers, stack = side.numbers, [root]
         while stack:
             node = stack[-1]
@@ -479,7 +482,7 @@ class Numbering:
 
 
 def attributes_key(kwargs: Mapping[str, Any]) -> Any:
-    """The attributes of a call as something hashable: 1, 1.0 and True differ, as do 0.0 and
+    """The attributes of a call as a hashable value: 1, 1.0 and True differ, and so do 0.0 and
     -0.0."""
     found = []
     for name, value in kwargs.items():

@@ -1,14 +1,14 @@
-"""Checking claims: the order in which rewrites are shown to be right, what decides, and what is said of
-it.
+"""Checking claims: the order in which rewrites are checked, what decides, and how the result is
+reported.
 
 In: claims from a journal (:mod:`fxlite.passes.checking.changed_region`) and the two sides of the
-program. Out: a :class:`VerificationReport`, a line for the table of a pass manager and a text that
-lists what was left unchecked; or a :class:`VerificationError` that names pass, nodes and lines,
+program. Out: a :class:`VerificationReport`, with a line for the table of a pass manager and a text
+that lists what was left unchecked; or a :class:`VerificationError` that names pass, nodes and lines,
 shows both sides as text, and gives the path of a Python file that runs both and prints the
-difference (:mod:`fxlite.passes.checking.minimize`). The steps are those of
-:mod:`fxlite.passes.checking.verify`.
+difference (:mod:`fxlite.passes.checking.minimize`). :mod:`fxlite.passes.checking.verify` describes
+the steps.
 
-The file is written to the folder that FXLITE_REPRO_DIR names, else to a new temporary one.
+The file is written to the folder that FXLITE_REPRO_DIR names, or else to a new temporary folder.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from fxlite.types.tensor_type import type_of
 
 @dataclass
 class VerificationReport:
-    """How the rewrites of one pass were checked: ``alike`` are computed in the same way before and
-    after, ``run`` agreed on random inputs, ``repeated`` have the form of one that was run,
-    ``sampled`` too, but compute with weights of their own that were not tried; ``unchecked`` are
-    places that could not be run, each with the reason. ``note`` says what else to know."""
+    """How the rewrites of one pass were checked, as counts of places: ``alike`` are computed in the
+    same way before and after; ``run`` agreed on random inputs; ``repeated`` have the form of one that
+    was run; ``sampled`` do too, but compute with weights that were not tried. ``unchecked`` lists the
+    places that could not be run, each with the reason. ``note`` holds further remarks."""
 
     name: str
     promise: Exactness
@@ -55,12 +55,12 @@ class VerificationReport:
 
     @property
     def rewrites(self) -> int:
-        """How many places there are."""
+        """The number of places that the pass changed."""
         return self.alike + self.run + self.repeated + self.sampled + len(self.unchecked)
 
     @property
     def summary(self) -> str:
-        """``12 alike, 3 run, 40 repeated``; of results that are meant to change the types."""
+        """``12 alike, 3 run, 40 repeated``; ``types alone`` if results are meant to change and were not run."""
         counts = (
             ("alike", self.alike),
             ("run", self.run),
@@ -84,8 +84,8 @@ MOST_LINES = 24
 
 
 class VerificationError(PassError):
-    """A pass changed what the program computes. ``pass_name`` and ``node`` (as it is called before
-    the pass) say where; ``repro`` is the file that shows it, None where none could be written."""
+    """A pass changed what the program computes. ``pass_name`` and ``node`` (by its name before the
+    pass) say where; ``repro`` is the path of the file that shows it, None if it could not be written."""
 
     def __init__(self, message: str, pass_name: str, node: str, repro: Path | None = None) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class VerificationError(PassError):
 
 
 def wrong_rewrite(report: VerificationReport, before: Side, after: Side, found: Disagreement) -> VerificationError:
-    """The error for a region that disagrees; writes the file."""
+    """The error for a region whose sides disagree; also writes the file."""
     pair = found.region.pairs[found.pair]
     lines = [f"pass {report.name} is declared {report.promise}, but it changed the result of {_title(pair.before)}"]
     if pair.after is not pair.before:
@@ -135,7 +135,7 @@ def effect_error(report: VerificationReport, node: Node, what: str) -> Verificat
 
 
 def result_error(report: VerificationReport, before: Node, after: Node, value_before: Any = None) -> VerificationError:
-    """The error for results of another structure than before."""
+    """The error for results whose structure differs from before."""
     old = value_before if value_before is not None else before.args[0]
     return VerificationError(
         f"pass {report.name} changed what the program returns\n"
@@ -168,7 +168,7 @@ def _shortened(text: str) -> list[str]:
 
 
 def _plain_lines(side: Side, name: str, region: Region) -> list[str]:
-    """The calls of a side that has no types (it does not run)."""
+    """The calls of a side as text without types, for a side that does not run."""
     lines = []
     for node in (region.before if name == "before" else region.after).nodes:
         call = side.call(node)
@@ -179,9 +179,9 @@ def _plain_lines(side: Side, name: str, region: Region) -> list[str]:
 
 
 def region_module(side: Side, name: str, found: Disagreement) -> GraphModule:
-    """One side of a region as a module of its own, on inputs of the sizes that were drawn.
+    """One side of a region as a module of its own, for inputs of the sizes that were drawn.
 
-    Raises FxliteError where a call does not fit them."""
+    Raises FxliteError if a call does not accept them."""
     region, draw = found.region, found.draw
     first = name == "before"
     half = region.before if first else region.after
@@ -243,7 +243,7 @@ def _flat_inputs(graph: Graph, values: list[Any]) -> Mapping[str, Any]:
 def _write(
     report: VerificationReport, node: str, graphs: list[GraphModule | None], found: Disagreement, message: str
 ) -> tuple[Path | None, str]:
-    """Write the file; returns its path, or why there is none."""
+    """Write the file; returns its path, or None and the reason."""
     before, after = graphs
     if before is None or after is None:
         return None, "one side does not fit the inputs"
@@ -268,7 +268,7 @@ PATIENCE = 4e10
 
 
 class ClaimCheck:
-    """The state of a check: what was shown so far, and what was run."""
+    """The state of a check: what has been proved so far, and what was run."""
 
     def __init__(self, before: Side, after: Side, report: VerificationReport, budget: float):
         self.before, self.after, self.report, self.budget = before, after, report, budget
@@ -282,8 +282,8 @@ class ClaimCheck:
 
     # -- in the order of the graph -------------------------------------------------------------
     def claims(self, claims: list[Claim], gm: GraphModule) -> None:
-        """Check claims, each pair once, in the order of the graph after the pass; a reader comes
-        after the pairs it reads, and before the pairs it is in."""
+        """Check claims in the order of the graph after the pass, each pair once. A reader comes after
+        the pairs it reads and before the pairs it is part of."""
         if not claims:
             return
         position = {node: i for i, node in enumerate(gm.graph.nodes)}
@@ -306,11 +306,11 @@ class ClaimCheck:
                     if not needed and found is not None:
                         self.guesses.append(found)
             elif not self.reader(item, failed):
-                break  # the whole program agrees: nothing is left to be shown
+                break  # the whole program agrees, so nothing is left to prove
         self.sample()
 
     def pair(self, pair: Pair, needed: bool = True) -> tuple[bool, Disagreement | None]:
-        """Whether a pair agrees, looking no further up than shared values."""
+        """Whether a pair agrees, going no further upstream than shared values."""
         first, second = self.before, self.after
         if pair.before in first.keys and first.keys[pair.before] == second.key(pair.after):
             return True, None
@@ -342,7 +342,7 @@ class ClaimCheck:
         return self.numbering.number(self.before, pair.before) == number
 
     def are_other_weights(self, pair: Pair) -> bool:
-        """Whether a pair is of weights with other values, as a quick look tells."""
+        """Whether a pair consists of weights with different values, by a quick comparison."""
         calls = self.before.call(pair.before), self.after.call(pair.after)
         if any(call.op != "get_attr" for call in calls):
             return False
@@ -353,7 +353,7 @@ class ClaimCheck:
         return not np.array_equal(first, second)
 
     def share(self, pair: Pair) -> None:
-        """From now on the two values are one."""
+        """Treat the two values as one from now on."""
         before, after = self.before, self.after
         key_before, key_after = before.key(pair.before), after.key(pair.after)
         if key_after is None:
@@ -363,7 +363,7 @@ class ClaimCheck:
         before.numbers[pair.before] = after.numbers.get(pair.after, key_after)
 
     def run(self, opening: Opening, pair: Pair) -> Outcome:
-        """Run a region, unless one of its form was."""
+        """Run a region, unless one of the same form was run before."""
         region = opening.region
         form = region.form
         if not region.has_weights and form in self.forms:
@@ -385,13 +385,13 @@ class ClaimCheck:
         return outcome
 
     def check(self, opening: Opening, at_least: float, budget: float = 0.0) -> Outcome:
-        """Run a region."""
+        """Run a region and charge the work to the budget."""
         outcome = check_region(self.before, self.after, opening.region, self.report.promise, at_least, budget)
         self.budget -= outcome.work
         return outcome
 
     def sample(self) -> None:
-        """Of the regions put off, run some drawn at random, as far as the budget goes."""
+        """Run some of the deferred regions, drawn at random, as far as the budget allows."""
         random.Random(0).shuffle(self.put_off)
         for pair, opening in self.put_off:
             weights = sum(math.prod(shape) for _, shape in opening.region.shapes)
@@ -409,8 +409,8 @@ class ClaimCheck:
 
     # -- where something differs ---------------------------------------------------------------
     def reader(self, claim: Claim, failed: dict[Pair, Disagreement | None]) -> bool:
-        """Whether a changed node computes what it did, by itself or in the whole program; False if
-        the whole program was asked."""
+        """Whether a changed node computes what it did before, by itself or within the whole program;
+        False if the whole program had to decide."""
         node = claim.reader
         assert node is not None
         if claim.pairs is None and node.op == "output":
@@ -440,8 +440,8 @@ class ClaimCheck:
         return False
 
     def upstream(self, opening: Opening) -> tuple[Outcome, bool]:
-        """What a region shows when more and more of what comes before it is computed, too, until it
-        agrees or starts at the program's inputs; and whether the last one was run for it."""
+        """Extend the region upstream until it agrees or starts at the program's inputs. Returns the
+        last outcome, and whether it was run for this call."""
         steps, known = 1, Outcome(None, "it starts at the program's inputs", 0.0)
         was_run = False
         while True:
@@ -458,10 +458,11 @@ class ClaimCheck:
             steps *= 2
 
     def decide(self, shown: list[Outcome], pairs: Iterable[Pair]) -> None:
-        """Ask the whole program. Raises VerificationError naming the first rewrite that differs.
+        """Compare the results of the whole program. Raises VerificationError naming the first rewrite
+        that differs.
 
-        ``shown`` is what regions around it showed, the last one the largest. The smallest is named,
-        unless it differs on other inputs than the largest: on such, perhaps, as cannot occur."""
+        ``shown`` are the outcomes of growing regions around it, the largest last. The error shows the
+        smallest, unless it differs on other inputs than the largest, which perhaps cannot occur."""
         opening = Opening(self.before, self.after, self.results or pairs)
         while opening.step():
             pass
@@ -480,7 +481,7 @@ class ClaimCheck:
             raise wrong_rewrite(self.report, self.before, self.after, blamed)
 
     def whole(self, pairs: list[Pair]) -> None:
-        """Check results down to the inputs."""
+        """Check results all the way down to the inputs."""
         opening = Opening(self.before, self.after, pairs)
         outcome = self.check(opening, PATIENCE, PATIENCE)
         if outcome.disagreement is not None:

@@ -1,9 +1,9 @@
-"""The smallest part of a graph that still shows a problem, and a Python file that shows it, for a
-bug report or a test.
+"""Find the smallest part of a graph that still shows a problem, and write a Python file that shows
+it, for a bug report or a test.
 
-In: a GraphModule, inputs, and a predicate that is true where the problem shows. Out: a
+In: a GraphModule, inputs, and a predicate that is true if the problem shows. Out: a
 :class:`Minimized`: a part of the graph for which it is still true, with recorded values in place of
-what was cut off. For instance, where C differs from NumPy::
+the parts that were cut off. For instance, if C differs from NumPy::
 
     def differs(part, inputs):
         compiled = fx.compile(part, backend="c")
@@ -14,8 +14,8 @@ what was cut off. For instance, where C differs from NumPy::
     found.write_repro("repro.py", promise=computed)
 
 In: a graph, what it is compared with, and inputs. Out: a file with both graphs as text, which needs
-fxlite alone, prints the first difference and exits with status 1 while there is one
-(:func:`write_repro`). Small arrays stand in the file, large ones in a safetensors file beside it.
+only fxlite, prints the first difference and exits with status 1 while there is one
+(:func:`write_repro`). Small arrays are written into the file, large ones into a safetensors file beside it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def write_repro(
 ) -> Path:
     """Write a Python file that compares ``before``, interpreted, with ``after``; returns its path.
 
-    Without ``after`` the file makes it: ``expression`` is Python text that may use ``before``, such
-    as ``"passes.cse(before)"``. ``inputs`` are arrays as ``before`` takes them; ``promise`` says
-    how far the results may differ.
+    Without ``after`` the file computes it: ``expression`` is Python text that may use ``before``, such
+    as ``"passes.cse(before)"``. ``inputs`` are arrays in the order in which ``before`` takes them;
+    ``promise`` says how far the results may differ.
 
     Raises GraphError for leaf modules, whose code is not known."""
     path = Path(path)
@@ -105,13 +105,13 @@ def write_repro(
 
 
 class _Arrays:
-    """Texts that make arrays again; large arrays are collected in ``stored``, each once."""
+    """Texts that recreate arrays; large arrays are collected in ``stored``, each once."""
 
     def __init__(self) -> None:
         self.stored: dict[str, np.ndarray[Any, Any]] = {}
 
     def text(self, name: str, value: Any) -> str:
-        """An expression for an array; other values as they are written."""
+        """An expression for an array; other values as Python literals."""
         if not isinstance(value, (np.ndarray, np.generic)):
             return repr(value)
         flat = np.asarray(value)
@@ -131,7 +131,7 @@ def _number(value: Any) -> str:
 
 
 def _graph_lines(name: str, gm: GraphModule, arrays: _Arrays) -> tuple[list[str], list[str]]:
-    """The graph as text, and the lines that make a module of it."""
+    """The graph as text, and the lines that build a module from it."""
     gm = flattened(gm)
     for node in gm.graph.find_nodes(op="call_module"):
         raise GraphError(f"{node.describe()} calls a leaf module, whose code cannot be written")
@@ -164,13 +164,13 @@ def _promise_text(promise: Exactness) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that stays inside its string."""
+    """Text that cannot end the string literal that holds it."""
     return text.replace("\\", "/").replace('"""', "'''")
 
 
 # -- what the file calls ---------------------------------------------------------------------------
 def array(type: str, numbers: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """The array of that type with these numbers in C order: ``array("f32[2,2]", [1, 2, 3, 4])``."""
+    """The array of this type with these numbers in C order: ``array("f32[2,2]", [1, 2, 3, 4])``."""
     wanted = parse_type(type)
     return np.array(numbers).astype(wanted.dtype.numpy).reshape(wanted.shape)
 
@@ -178,7 +178,7 @@ def array(type: str, numbers: Sequence[Any]) -> np.ndarray[Any, Any]:
 def run_repro(
     before: GraphModule, after: Callable[..., Any], inputs: Mapping[str, Any], promise: Exactness = exact
 ) -> int:
-    """Run both (GraphModules are interpreted), print the first difference; 1 where there is one."""
+    """Run both programs (GraphModules are interpreted) and print the first difference; returns 1 if there is one."""
 
     def run(program: Callable[..., Any]) -> tuple[list[np.ndarray[Any, Any]], Chain]:
         if not isinstance(program, GraphModule):
@@ -200,7 +200,7 @@ Predicate = Callable[[GraphModule, Inputs], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """What one stage of the search did: how many calls were left, in how many trials."""
+    """What one stage of the search did: how many calls it left, and how many trials it took."""
 
     name: str
     before: int
@@ -235,22 +235,23 @@ class Minimized:
 
 @checked
 def minimize(gm: GraphModule, inputs: Sequence[Any] | Mapping[str, Any], is_bad: Predicate) -> Minimized:
-    """A part of ``gm`` that is still bad and, but for the last stage, no call of which can be left
-    out: what is left out is replaced by inputs that hold the values it computed.
+    """Find a part of ``gm`` for which ``is_bad`` is still true and, except after the last stage, of
+    which no call can be left out. What is left out is replaced by inputs that hold the values it
+    computed.
 
-    First the end and the beginning of the graph are bisected away, then calls and results are left
-    out by delta debugging (A. Zeller and R. Hildebrandt, "Simplifying and isolating
-    failure-inducing input", IEEE TSE 28, 2002: algorithm ddmin). That takes about log n trials for
-    a problem of one call, at most about k**2 for the k calls that bisection leaves.
+    First the end and the beginning of the graph are cut off by bisection, then calls and results are
+    left out by delta debugging (A. Zeller and R. Hildebrandt, "Simplifying and isolating
+    failure-inducing input", IEEE TSE 28, 2002: algorithm ddmin). That takes about log n trials for a
+    problem of one call, and at most about k**2 for the k calls that bisection leaves.
 
-    ``is_bad`` gets a module and its inputs as a tuple; what it raises ends the search, so a
-    predicate for "this raises" catches that itself. Raises ArgumentError where ``gm`` itself is not
-    bad."""
+    ``is_bad`` is called with a module and its inputs as a tuple. An exception that it raises ends the
+    search, so a predicate for "this raises" must catch it. Raises ArgumentError if the problem does
+    not show on ``gm`` itself."""
     arguments = dict(inputs) if isinstance(inputs, Mapping) else {}
     positional = () if isinstance(inputs, Mapping) else tuple(inputs)
     values = gm.flatten_inputs(gm.bind(positional, arguments).arguments)
     flat = extract_subgraph(gm, gm.graph.nodes, name=gm.name)
-    flat.graph.interface, flat.graph.taps = None, ()  # parts take and give arrays one by one
+    flat.graph.interface, flat.graph.taps = None, ()  # parts take and return arrays one by one
     flat.recompile()
     search = _Search(is_bad, flat, tuple(values[p.target] for p in flat.graph.placeholders))
     if not search.check(search.module, search.inputs):
@@ -264,7 +265,7 @@ def minimize(gm: GraphModule, inputs: Sequence[Any] | Mapping[str, Any], is_bad:
 
 
 class _Search:
-    """The smallest bad module so far; the stages replace it by smaller ones."""
+    """The smallest bad module so far, which each stage replaces by a smaller one."""
 
     def __init__(self, is_bad: Predicate, module: GraphModule, inputs: Inputs) -> None:
         self.is_bad = is_bad
@@ -274,12 +275,12 @@ class _Search:
         self.values: dict[Node, Any] = {}
 
     def check(self, module: GraphModule, inputs: Inputs) -> bool:
-        """One trial."""
+        """Run one trial."""
         self.trials += 1
         return bool(self.is_bad(module, inputs))
 
     def stage(self, name: str, run: Callable[[_Search], GraphModule]) -> None:
-        """Record the values of the module so far, and make it smaller."""
+        """Record the values of the current module, and make it smaller."""
         before = len(self._calls())
         self.trials = 0
         interpreter = Interpreter(self.module, garbage_collect_values=False)
@@ -291,19 +292,19 @@ class _Search:
 
     # -- stages ----------------------------------------------------------------------------------
     def first_calls(self) -> GraphModule:
-        """A prefix that is bad; the one before it is not."""
+        """A prefix that is bad, although the next shorter one is not."""
         calls = self._calls()
         bad = self._bisected(0, len(calls), lambda count: calls[:count])
         return self._of_calls(calls[:bad]) if bad < len(calls) else self.module
 
     def last_calls(self) -> GraphModule:
-        """A suffix that is bad; the one after it is not."""
+        """A suffix that is bad, although the next shorter one is not."""
         calls = self._calls()
         bad = self._bisected(len(calls), 0, lambda start: calls[start:])
         return self._of_calls(calls[bad:]) if bad else self.module
 
     def _bisected(self, good: int, bad: int, part: Callable[[int], list[Node]]) -> int:
-        """A number whose part is bad, beside one whose part is not."""
+        """A number whose part is bad, next to a number whose part is not."""
         while abs(bad - good) > 1:
             middle = (good + bad) // 2
             if self._bad_calls(part(middle)):
@@ -313,13 +314,13 @@ class _Search:
         return bad
 
     def few_calls(self) -> GraphModule:
-        """Calls of which none can be left out."""
+        """A set of calls of which none can be left out."""
         calls = self._calls()
         left = ddmin(calls, self._bad_calls)
         return self._of_calls(left) if len(left) < len(calls) else self.module
 
     def few_results(self) -> GraphModule:
-        """Results of which none can be left out, with what they need."""
+        """A set of results of which none can be left out, with what they need."""
         results = self.module.graph.output_node().all_input_nodes
 
         def bad(chosen: list[Node]) -> bool:
@@ -331,7 +332,7 @@ class _Search:
 
     # -- parts -----------------------------------------------------------------------------------
     def _calls(self) -> list[Node]:
-        """What can be left out; elements of a call's result go with the call."""
+        """The calls that can be left out; elements of a call's result go with the call."""
         nodes = self.module.graph.nodes
         return [n for n in nodes if n.op.startswith("call_") and element_source(n) is None]
 
@@ -352,9 +353,9 @@ class _Search:
 
 
 def ddmin(items: Sequence[Any], is_bad: Callable[[list[Any]], bool]) -> list[Any]:
-    """A part of ``items``, in order, that is bad while it is not with any one item less.
+    """A part of ``items``, in order, that is bad but not if any single item is left out.
 
-    ``items`` themselves are taken to be bad, and no items to be good."""
+    All ``items`` together are assumed to be bad, and no items to be good."""
     items, pieces = list(items), 2
     while len(items) > 1:
         bounds = [len(items) * i // pieces for i in range(pieces + 1)]

@@ -1,10 +1,10 @@
 """Running a region: both sides on random inputs, and the first result that breaks a promise.
 
 In: a region, its two sides and the promise. Out: an :class:`Outcome`: the first disagreement with
-the inputs that show it, or why the region could not be run. References of ops are called directly;
-no code is generated. Inputs are a list of :class:`Draw`, each a choice of sizes and of values, made
-from the types of the region's inputs and the numbers that its attributes and weights fix; they are
-the same in every run.
+the inputs that show it, or the reason why the region could not be run. The reference functions of
+ops are called directly; no code is generated. Inputs come from a list of :class:`Draw`, each a choice
+of sizes and of values, made from the types of the region's inputs and the numbers that occur in its
+attributes and weights; they are the same in every run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SPECIAL = (np.nan, -np.inf, -0.0, np.inf, 0.0, 1e-40, -1e-310)
 
 @dataclass(frozen=True)
 class Draw:
-    """Sizes of the named dims (of a sort: "odd", "large", "one", "zero"), smaller sizes to put in
-    place of large fixed ones, and the sort of values: "normal", "positive", or "special" (NaN,
-    infinities, zeros of both signs and denormal numbers among normal ones). ``positions``:
-    integers are small and not negative, as positions are."""
+    """A choice of inputs: the sizes ``dims`` of the named dims, of the ``sort`` "odd", "large", "one" or
+    "zero"; smaller sizes to use ``instead`` of large fixed ones; and the kind of ``values``: "normal",
+    "positive", or "special" (NaN, infinities, zeros of both signs and denormal numbers among normal
+    ones). With ``positions`` integers are small and not negative, as positions are."""
 
     sort: str
     dims: Mapping[str, int]
@@ -57,7 +57,7 @@ class Draw:
         return TensorType(tuple(shape), type.dtype)
 
     def is_like(self, other: Draw) -> bool:
-        """Whether both are of one sort of sizes and values."""
+        """Whether both choose the same kinds of sizes and values."""
         return (self.sort, self.values) == (other.sort, other.values)
 
     def __str__(self) -> str:
@@ -69,9 +69,9 @@ class Draw:
 
 
 def draws(types: Collection[Any], names: Iterable[str], special: bool) -> list[Draw]:
-    """What a region is tried with, the most telling first: named dims odd and different; NaN and
-    infinities, the limits of integers if ``special``; all dims 1; one of the first three 0; large
-    and different. Where the facts of a dim exclude such a size, the nearest one is taken."""
+    """The draws that a region is tried with, the most revealing first: named dims odd and different;
+    NaN, infinities and the limits of integers if ``special``; all dims 1; one of the first three dims
+    0; dims large and different. If facts about a dim exclude such a size, the nearest one is taken."""
     names = sorted(names)
     known = {s.name: s.facts for t in _tensors(types) if names for s in symbols.fact_symbols(t.shape)}
 
@@ -95,14 +95,14 @@ def _tensors(types: Iterable[Any]) -> list[TensorType]:
 
 
 def smaller_sizes(types: Iterable[Any], fixed: set[int], smallest: int) -> dict[int, int]:
-    """Odd sizes from ``smallest`` on to put in place of large ones, except those in ``fixed``."""
+    """Odd sizes, from ``smallest`` up, that replace large ones; sizes in ``fixed`` are kept."""
     large = {d for t in _tensors(types) for d in t.shape if d.__class__ is int and d > SMALL}
     free = iter(range(smallest, 10_000, 2))
     return {d: next(n for n in free if n not in fixed) for d in sorted(large - fixed)}
 
 
 def arrays(types: Mapping[Any, Any], draw: Draw, seed: int = 0) -> dict[Any, Any]:
-    """A value for each type, by the same key; tuples for values that are several arrays."""
+    """An array for each type, under the same key; a tuple for a value that consists of several arrays."""
     generator = np.random.default_rng(seed)
     return {key: _value(type, draw, generator) for key, type in types.items()}
 
@@ -159,8 +159,8 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What running a region showed: a disagreement, or ``reason`` why it could not be run, or
-    neither: the sides agree. ``work`` is about the elements computed."""
+    """What running a region showed: a disagreement, or the ``reason`` why it could not be run; if
+    neither is given, the sides agree. ``work`` is about the number of elements computed."""
 
     disagreement: Disagreement | None
     reason: str
@@ -177,16 +177,16 @@ _EMPTY = "zero-size array to reduction operation"
 
 
 class CannotRun(Exception):
-    """These inputs say nothing: the program before the change does not run on them either."""
+    """These inputs prove nothing, because the program before the change does not run on them either."""
 
 
 def check_region(
     before: Side, after: Side, region: Region, promise: Exactness, at_least: float, budget: float
 ) -> Outcome:
     """Run both sides on one draw after another until they disagree. A draw on which the side before
-    raises says nothing; one on which only the side after raises is a disagreement.
+    raises proves nothing; one on which only the side after raises is a disagreement.
 
-    The first draw may take ``at_least`` operations, all of them together ``budget``."""
+    The first draw may take ``at_least`` operations, all draws together ``budget``."""
     types = {key: node.type for key, node in region.inputs.items()}
     if not all(isinstance(t, TensorType) for type in types.values() for t in _flat(type)):
         return Outcome(None, "an input has no type", 0.0)
@@ -199,12 +199,12 @@ def check_region(
     for draw in draws(types.values(), _names(before, after, region), promise.kind != "sqnr"):
         is_empty = 0 in draw.dims.values()
         if is_empty and not done:
-            continue  # a result without elements alone says nothing
+            continue  # a result without elements proves nothing by itself
         allowed = budget if done else max(budget, at_least)
         found: Disagreement | None = None
         for attempt in _attempts(draw, smaller, types):
             if found is not None and attempt.instead:
-                continue  # to the real sizes: they decide
+                continue  # go on to the real sizes, which decide
             work = estimate(region, attempt, fixed)
             if spent + work > allowed:
                 if found is None and not done:
@@ -225,8 +225,8 @@ def check_region(
 
 
 def _attempts(draw: Draw, smaller: Sequence[Mapping[int, int]], types: Mapping[Key, Any]) -> Iterator[Draw]:
-    """A draw with smaller sizes first, then with the real ones; integers of any sort first, then
-    such as positions are. (A wrong result with smaller sizes is confirmed with the real ones.)"""
+    """A draw with smaller sizes first, then with the real ones; with arbitrary integers first, then
+    with positions. (A wrong result with smaller sizes is confirmed with the real ones.)"""
     has_integers = any(t.dtype.is_integer for v in types.values() for t in _flat(v))
     for sizes in (*smaller, {}):
         for positions in (False, True) if has_integers else (False,):
@@ -258,7 +258,7 @@ def _names(before: Side, after: Side, region: Region) -> set[str]:
 
 
 def _fixed_sizes(before: Side, after: Side, region: Region) -> set[int]:
-    """Numbers that stand in attributes, arguments or shapes of weights."""
+    """Numbers that occur in attributes, arguments or shapes of weights."""
     found: set[int] = set()
 
     def collect(value: Any) -> None:
@@ -282,7 +282,7 @@ _CALL = 1e5
 
 
 def estimate(region: Region, draw: Draw, fixed: set[int]) -> float:
-    """About how many elements are computed, products of matrices counted in multiply-adds."""
+    """About how many elements are computed; matrix products count their multiply-adds."""
     smallest = min(draw.instead.values(), default=0)
 
     def count(type: TensorType) -> float:
@@ -306,7 +306,7 @@ def estimate(region: Region, draw: Draw, fixed: set[int]) -> float:
 
 
 def _terms(node: Node, count: Callable[[TensorType], float]) -> float:
-    """Multiply-adds for an element of the result."""
+    """Multiply-adds per element of the result."""
     if node.op != "call_function" or node.target.kind not in ("contraction", "composite"):
         return 1.0
     second = node.args[1] if len(node.args) > 1 else None
@@ -349,7 +349,7 @@ def _run(
 
 
 def _compared(e: Any, a: Any, promise: Exactness, region: Region, draw: Draw) -> Agreement:
-    """What few operations explain, or else what as many as there are after the pass do."""
+    """Compare within the error of few operations; if that fails, within that of as many as the side after has."""
     found = compare(e, a, promise)
     if found.agrees or promise.kind != "allclose" or promise.rtol is not None:
         return found
@@ -359,7 +359,7 @@ def _compared(e: Any, a: Any, promise: Exactness, region: Region, draw: Draw) ->
 def evaluate(
     side: Side, half: Half, values: Mapping[Key, Any], roots: list[Node], dims: Mapping[str, int], most: int | None
 ) -> list[Any]:
-    """Values of ``roots`` computed from those of the inputs; of each loop ``most`` iterations run, or all."""
+    """Values of ``roots`` computed from the inputs; each loop runs ``most`` iterations, or all if it is None."""
     token = most_iterations.set(most)
     try:
         return _evaluate(side, half, values, roots, dims)

@@ -1,28 +1,29 @@
-"""Verification of passes: what a pass changed is run before and after, and must agree.
+"""Verification of passes: the part that a pass changed runs before and after, and must agree.
 
 In: a module that a pass has edited in place, and the position of its journal before. Out: a
 :class:`VerificationReport`, or a :class:`VerificationError` that names the one rewrite that is
 wrong and a file that reproduces it.
 
 The journal gives pairs of values that must be equal (:mod:`fxlite.passes.checking.changed_region`);
-if they all are, the program computes what it did. For each pair the check looks at the region
-between it and values that both sides share, in the order of the graph, so that what was shown is
-shared from there on:
+if they all are, the program computes what it did before. For each pair the check looks at the region
+between it and values that both sides share. Pairs are checked in the order of the graph, so that
+values proved equal are shared from there on:
 
-1. Both sides are computed alike (what merging, removing and rewiring nodes leaves): nothing is run.
-2. A region of the same form was run before: nothing is run. Regions that compute with weights are
-run for a few of each form and, while the budget lasts, for others drawn at random. 3. Otherwise
-both sides run on random inputs (:mod:`fxlite.passes.checking.region_check`). 4. If they differ, the
-rewrite may rely on what is known further up, ``relu(exp(x)) -> exp(x)``: the region is extended
-upstream in steps that double, at most to the program's inputs. 5. If they differ there too, the
-results of the whole program decide: between the nodes a pass may change what it likes (another
-layout, say).
+1. If both sides are computed in the same way (after merging, removing and rewiring nodes), nothing is
+   run.
+2. If a region of the same form was run before, nothing is run. Of regions that compute with weights,
+   a few of each form are run and, while the budget lasts, others drawn at random.
+3. Otherwise both sides run on random inputs (:mod:`fxlite.passes.checking.region_check`).
+4. If they differ, the rewrite may rely on facts from further upstream, as in ``relu(exp(x)) ->
+   exp(x)``: the region is extended upstream in steps that double, at most to the program's inputs.
+5. If they differ there too, the results of the whole program decide: a pass may change values inside
+   the program as it likes (their layout, for instance).
 
 Leaf modules and random ops that draw numbers are inputs of regions; removing one is an error.
 
-Examples that passes and rules bring along are checked here, too. For the tests of a pass::
+The examples of passes and rules are checked here, too. In the tests of a pass::
 
-def test_examples(): check_examples(my_pass)
+    def test_examples(): check_examples(my_pass)
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ BUDGET, BUDGET_PER_NODE = 8e6, 1e4
 
 @checked
 def verify_edits(gm: GraphModule, start: int, name: str, exactness: Exactness | str) -> VerificationReport:
-    """Check what was changed in ``gm`` since the position ``start`` of its graph's journal by the
-    pass ``name``. Raises VerificationError for a rewrite that breaks the promise, a removed effect
-    and a result that is missing."""
+    """Check what the pass ``name`` has changed in ``gm`` since the position ``start`` of its graph's
+    journal. Raises VerificationError for a rewrite that breaks the promise, for a removed effect, and
+    for a missing result."""
     report = VerificationReport(name, as_exactness(exactness))
     with paused_gc():
         if report.promise.kind == "changes":
@@ -83,7 +84,7 @@ def module_at(gm: GraphModule, position: int) -> GraphModule:
 
 
 def _verify_change(before: GraphModule, after: GraphModule, report: VerificationReport) -> None:
-    """Results that are meant to change keep their structure and types, and the metric its bound."""
+    """Check that results that are meant to change keep their structure and types, and the metric its bound."""
     outputs = before.graph.output_node(), after.graph.output_node()
     pairs = _paired_results(*(node.args[0] for node in outputs))
     if pairs is None or any(pair.before.type != pair.after.type for pair in pairs):
@@ -120,8 +121,8 @@ def _verify_edits(gm: GraphModule, edits: Edits, report: VerificationReport) -> 
 def verify(
     before: Any, after: Any, exactness: Exactness | str = "allclose", name: str = "verify"
 ) -> VerificationReport:
-    """Check that two modules compute the same: their results as wholes, on random inputs. Inputs are
-    paired by name, leaf modules and random ops that draw numbers in order. Raises
+    """Check that two modules compute the same results on random inputs, comparing results as wholes.
+    Inputs are paired by name, leaf modules and random ops that draw numbers by their order. Raises
     VerificationError."""
     from fxlite.passes.base import as_module
 
@@ -158,7 +159,7 @@ def _has_effect(side: Side, node: Node) -> bool:
 
 
 def _check_effects(edits: Edits, check: ClaimCheck) -> None:
-    """Calls with effects stay and draw as they did; a leaf module may be computed otherwise."""
+    """Check that calls with effects are kept and draw the same numbers; a leaf module that was read may be replaced."""
     for node in edits.erased:
         old = edits.before(node)
         if old.op == "call_function" and old.target.is_random and check.before.is_random(old):
@@ -176,7 +177,7 @@ def _check_effects(edits: Edits, check: ClaimCheck) -> None:
 
 
 def _was_read(edits: Edits, node: Node) -> bool:
-    """True if a node that has other inputs now, or is gone, read this one."""
+    """True if this node was read by a node that is gone or has other inputs now."""
     others = [*edits.original, *edits.erased]
     return any(node in nodes_in(edits.before(o).args) for o in others)
 
@@ -190,7 +191,7 @@ def _results(edits: Edits, check: ClaimCheck) -> list[Pair] | None:
 
 
 def _paired_results(before: Any, after: Any) -> list[Pair] | None:
-    """Nodes at the same places of two nested results; None if their structures differ."""
+    """The nodes at the same places of two nested results; None if their structures differ."""
     if isinstance(before, Node) and isinstance(after, Node):
         return [Pair(before, after)]
     if type(before) is not type(after):
@@ -209,15 +210,15 @@ def _paired_results(before: Any, after: Any) -> list[Pair] | None:
 
 # -- examples --------------------------------------------------------------------------------------
 class ExampleError(FxliteError, AssertionError):
-    """A pass does not do on one of its examples what the example is there to show."""
+    """An example of a pass does not show what it is there to show."""
 
 
 @checked
 def check_examples(item: Pass) -> None:
     """Check that the pass has an example and a counterexample, that it changes the graph of every
     example, that the result is valid and computes the same on random inputs (as closely as the pass
-    promises), and that it leaves the graph of every counterexample alone. Raises ExampleError, and
-    what the pass and verification raise."""
+    promises), and that it leaves the graph of every counterexample alone. Raises ExampleError, or
+    whatever the pass and verification raise."""
     for kind, found in (("example", item.examples), ("counterexample", item.counterexamples)):
         if not found:
             raise ExampleError(f"{item.name} has no {kind}: add one with {item.name}.{kind}(...)")
@@ -236,14 +237,14 @@ def check_examples(item: Pass) -> None:
 
 
 def run_example(item: Pass, example: Example) -> tuple[GraphModule, GraphModule]:
-    """The example as a graph, and what the pass makes of it."""
+    """The example as a graph, and the result of the pass on it."""
     before = example.trace()
     return before, item(before, **example.options)
 
 
 def source_of(program: Callable[..., Any]) -> str:
-    """Source of an example's program; a lambda is written as a function. Raises OSError where the
-    source is not at hand."""
+    """Source text of an example's program; a lambda is written as a function. Raises OSError if the
+    source is not available."""
     if program.__name__ != "<lambda>":
         return textwrap.dedent(inspect.getsource(program)).strip()
     code = program.__code__

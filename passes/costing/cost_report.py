@@ -1,14 +1,14 @@
-"""What a graph costs, as numbers or as expressions in its named dims: by node, by module, the whole.
+"""What a graph costs by node, by module and in total, as numbers or as expressions in its named dims.
 
 In: a typed GraphModule. Out: :func:`cost`, a :class:`CostReport` of FLOPs, bytes, parameters and
-memory, which prints as a table, takes sizes (:meth:`~CostReport.evaluate`), gives values over a
-range (:meth:`~CostReport.table`, :meth:`~CostReport.plot`) and compares with another
+memory, which prints as a table. It takes sizes (:meth:`~CostReport.evaluate`), gives values over a
+range (:meth:`~CostReport.table`, :meth:`~CostReport.plot`) and can be compared with another report
 (:meth:`~CostReport.compare`, or ``after - before``), which gives a :class:`CostComparison`. Formulas
-are shortened in tables (``1.23M*B*T + …``) and written in full for the whole where they fit.
+are shortened in tables (``1.23M*B*T + …``); those of the total are written in full if they fit.
 
-A FLOP is a scalar operation, a multiply-add counting as two, so that a matrix product of [M, K] by
-[K, N] counts 2*M*N*K. What a single node costs is said in :mod:`fxlite.show.node_cost`, what memory
-a graph needs in :mod:`fxlite.passes.costing.timeline`.
+A FLOP is a scalar operation, and a multiply-add counts as two, so that a matrix product of [M, K] by
+[K, N] counts 2*M*N*K. :mod:`fxlite.show.node_cost` describes the cost of a single node, and
+:mod:`fxlite.passes.costing.timeline` the memory of a graph.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ GROUPINGS = ("module", "op", "node")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostReport(Printed):
-    """What a program costs. ``by_node`` has the costs of each call, ``by_module`` those of each
-    module with all that is inside it, by path; the root's path is empty. ``sizes`` are those of the
+    """The costs of a program. ``by_node`` has the costs of each call, ``by_module`` those of each
+    module with everything inside it, by path; the root's path is empty. ``sizes`` are the sizes of
     named dims that were given.
 
     The peak of a module is that of the whole program's memory while the module runs."""
@@ -67,17 +67,17 @@ class CostReport(Printed):
 
     @property
     def total(self) -> Costs:
-        """The costs of the whole."""
+        """The costs of the whole program."""
         return self.by_module[""]
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Named dims that the total depends on, sorted."""
+        """The named dims that the total depends on, sorted."""
         return tuple(sorted(self.total.dims))
 
     def evaluate(self, **sizes: int) -> CostReport:
-        """The report at sizes of named dims: ``report.evaluate(B=8, T=128)``. Raises ArgumentError
-        for a dim that the program does not have."""
+        """The report at given sizes of named dims: ``report.evaluate(B=8, T=128)``. Raises
+        ArgumentError for a dim that the program does not have."""
         check_dims(self.module.graph, sizes)
         known: dict[Costs, Costs] = {}
 
@@ -96,7 +96,7 @@ class CostReport(Printed):
     def table(self, **sizes: int | Sequence[int]) -> CostTable:
         """The total at several sizes of one dim: ``report.table(T=[64, 128, 256], B=8)``.
 
-        Raises ArgumentError if not exactly one dim has several sizes, or a dim is left open."""
+        Raises ArgumentError unless exactly one dim has several sizes and all others have one."""
         ranges = {name: tuple(v) for name, v in sizes.items() if not isinstance(v, int)}
         fixed = {name: v for name, v in sizes.items() if isinstance(v, int)}
         if len(ranges) != 1:
@@ -110,8 +110,8 @@ class CostReport(Printed):
         return CostTable(self.module.name, dim, fixed, values, tuple(total.evaluate({dim: v}) for v in values))
 
     def listing(self, by: str = "module", width: int = 100) -> Any:
-        """The whole, and a row for each ``module`` (what ``print`` shows), ``op`` or ``node``, as a
-        rich object. Raises ArgumentError for another word."""
+        """A rich object with the total and a row for each ``module`` (which ``print`` shows), ``op`` or
+        ``node``. Raises ArgumentError for any other value of ``by``."""
         from rich.console import Group
 
         if by not in GROUPINGS:
@@ -119,16 +119,16 @@ class CostReport(Printed):
         return Group(*report_parts(self, by, width))
 
     def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
-        """A quantity over several sizes of one dim as SVG, which is returned, and written to
-        ``path`` if there is one: ``report.plot("flops", "flops.svg", T=range(1, 1025), B=8)``.
+        """Plot a quantity over several sizes of one dim. Returns SVG text, which is also written to
+        ``path`` if given: ``report.plot("flops", "flops.svg", T=range(1, 1025), B=8)``.
 
-        Raises ArgumentError as :meth:`table` does, and for a quantity that is unknown."""
+        Raises ArgumentError as :meth:`table` does, and for an unknown quantity."""
         from fxlite.passes.costing.pictures import plot
 
         return plot({self.module.name: self}, quantity, path, sizes)
 
     def compare(self, after: CostReport) -> CostComparison:
-        """How the costs change from this report to another one, of a rewritten program."""
+        """The change in costs from this report to ``after``, the report of a rewritten program."""
         return CostComparison(self, after)
 
     def __sub__(self, before: CostReport) -> CostComparison:
@@ -154,7 +154,7 @@ class CostTable(Printed):
         return f"{self.name} at {len(self.values)} values of {self.dim}"
 
     def column(self, quantity: str) -> list[Any]:
-        """The values of a quantity, to plot: ``table.column("flops")`` beside ``table.values``."""
+        """The values of a quantity, for plotting: ``table.column("flops")`` against ``table.values``."""
         if quantity not in (*QUANTITIES, "intensity"):
             known = ", ".join((*QUANTITIES, "intensity"))
             raise ArgumentError(f"there is no cost {quantity!r}; known: {known}")
@@ -178,26 +178,26 @@ class CostComparison(Printed):
 
     @property
     def change(self) -> Costs:
-        """What the whole costs more (or less, where negative)."""
+        """The change in the total; negative where costs went down."""
         return self.after.total - self.before.total
 
     @property
     def by_module(self) -> dict[str, Costs]:
-        """The changes of modules that change, by path; a module of one side alone counts as 0 on
-        the other."""
+        """The changes of the modules that change, by path; a module that only one side has counts as
+        0 on the other."""
         before, after = self.before.by_module, self.after.by_module
         none = Costs()
         changes = {path: after.get(path, none) - before.get(path, none) for path in {**before, **after}}
         return {path: change for path, change in changes.items() if change != none}
 
     def pays_when(self, dim: str, /, by: str | Callable[[Costs], Any] = "bytes", **sizes: int) -> SizeRanges:
-        """For which sizes of ``dim`` the program costs less after than before: see
+        """The sizes of ``dim`` for which the program costs less after than before: see
         :func:`~fxlite.passes.costing.cost_report.pays_when`."""
         return sizes_that_pay(self.before.total, self.after.total, dim, by, sizes)
 
     def plot(self, quantity: str, path: str | os.PathLike[str] | None = None, **sizes: Any) -> str:
-        """A quantity before and after over several sizes of one dim as SVG, with the sizes from
-        which on it pays, as :meth:`CostReport.plot <fxlite.passes.CostReport.plot>` does."""
+        """Plot a quantity before and after over several sizes of one dim, as :meth:`CostReport.plot
+        <fxlite.passes.CostReport.plot>` does, and mark the sizes from which the change pays."""
         from fxlite.passes.costing.pictures import plot
 
         return plot({"before": self.before, "after": self.after}, quantity, path, sizes)
@@ -207,13 +207,13 @@ class CostComparison(Printed):
 
 
 # -- text ------------------------------------------------------------------------------------------
-_VARYING = ("flops", "read", "written", "bytes", "peak", "intensity")  # with the sizes
+_VARYING = ("flops", "read", "written", "bytes", "peak", "intensity")  # quantities that vary with the sizes
 _CHANGES = ("flops", "bytes", "parameters")
-_MOST_MODULES = 20  # changed ones that are listed
+_MOST_MODULES = 20  # changed modules that are listed at most
 
 
 def report_parts(report: CostReport, by: str, width: int) -> Iterator[Any]:
-    """The facts of the whole, and the table by module, op or node."""
+    """The totals, and the table by module, op or node."""
     sizes = "".join(f", {name}={size}" for name, size in report.sizes.items())
     yield Text(f"{report.module.name}: {number_of(len(report.by_node), 'call')}{sizes}", style="bold")
     yield Text("\n".join(costs_text(report.total, width)))
@@ -246,7 +246,7 @@ def _module_table(report: CostReport, tree: ModuleTree, width: int) -> Table:
 
 
 def _columns(report: CostReport, width: int) -> list[str]:
-    """What is shown of each module or node; fewer where there are formulas."""
+    """The columns for each module or node; there are fewer if costs are formulas."""
     if report.total.dims:
         return ["flops", "bytes"] if width < 100 else ["flops", "bytes", "parameters"]
     if width < 100:
@@ -255,7 +255,7 @@ def _columns(report: CostReport, width: int) -> list[str]:
 
 
 def _node_table(report: CostReport, width: int) -> Table:
-    """A row for each call, in the order of the program."""
+    """A row for each call, in program order."""
     columns = [c for c in _columns(report, width) if c != "parameters"]
     table = _table("node", ("line", *(TITLES[c] for c in columns)))
     for node, costs in report.by_node.items():
@@ -265,7 +265,7 @@ def _node_table(report: CostReport, width: int) -> Table:
 
 
 def _op_table(report: CostReport, width: int) -> Table:
-    """A row for each op, that with the most FLOPs and bytes first."""
+    """A row for each op, the one with the most FLOPs and bytes first."""
     columns = [c for c in _columns(report, width) if c not in ("parameters", "peak")]
     nodes: dict[str, list[Any]] = {}
     for node in report.by_node:
@@ -279,7 +279,7 @@ def _op_table(report: CostReport, width: int) -> Table:
 
 
 def _weight(costs: Costs) -> tuple[float, float]:
-    """FLOPs and bytes as numbers, to sort by: each named size counts as 64; unknown ones as 0."""
+    """FLOPs and bytes as numbers for sorting: each named size counts as 64, unknown costs as 0."""
     at_64 = costs.evaluate(dict.fromkeys(costs.dims, 64))
     return float(at_64.flops or 0), float(at_64.bytes or 0)
 
@@ -307,14 +307,14 @@ def range_table(table: CostTable) -> Table:
 
 def _table(first: str, others: Iterable[str]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(first, min_width=12)  # gives way where the width does not suffice
+    table.add_column(first, min_width=12)  # shrinks if the table is too wide
     for title in others:
         table.add_column(title, justify="right", no_wrap=True, overflow="ellipsis")
     return table
 
 
 def _first(text: str | Text) -> Text:
-    """A cell of the first column: one line, cut with an ellipsis."""
+    """A cell of the first column: one line, truncated with an ellipsis."""
     cell = Text(text) if isinstance(text, str) else text
     cell.no_wrap, cell.overflow = True, "ellipsis"
     return cell
@@ -322,7 +322,7 @@ def _first(text: str | Text) -> Text:
 
 # -- comparisons -----------------------------------------------------------------------------------
 def comparison_parts(comparison: CostComparison) -> Iterator[Any]:
-    """The whole before and after, then the modules that change."""
+    """The totals before and after, then the modules that change."""
     before, after, change = comparison.before.total, comparison.after.total, comparison.change
     table = _table("", ("before", "after", "change", "%"))
     for quantity in QUANTITIES:
@@ -374,13 +374,14 @@ def flops_by_node(gm: GraphModule) -> dict[Node, Dim]:
 
 @checked
 def cost(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> CostReport:
-    """FLOPs, bytes read and written, parameters and live memory of each call, of each module with
-    what is inside it, and of the whole: ``print(passes.cost(gm))``.
+    """Compute FLOPs, bytes read and written, parameters and live memory of each call, of each module
+    with everything inside it, and in total: ``print(passes.cost(gm))``.
 
-    Numbers where all sizes are known, else sympy expressions in the named dims that ``sizes`` does
-    not give. Every node counts as run by itself, as NumPy does: it reads its operands and writes
-    its result; compiled code moves less where it fuses nodes. What is unknown (leaf modules, nodes
-    without types) is None. Raises ArgumentError for a dim that the graph does not have."""
+    Costs are numbers if all sizes are known, and otherwise sympy expressions in the named dims that
+    ``sizes`` does not give. Every node counts as if it ran by itself, as in NumPy: it reads its
+    operands and writes its result; compiled code moves less where it fuses nodes. Unknown costs (of
+    leaf modules and of nodes without types) are None. Raises ArgumentError for a dim that the graph
+    does not have."""
     expect(gm, GraphModule, "what is counted", "trace it first: fx.symbolic_trace(...)")
     given = dict(sizes or {})
     check_dims(gm.graph, given)
@@ -412,7 +413,7 @@ def pays_when(
     by: str | Callable[[Costs], Any] = "bytes",
     **sizes: int,
 ) -> SizeRanges:
-    """For which sizes of ``dim`` the program ``after`` costs less than ``before``::
+    """The sizes of ``dim`` for which the program ``after`` costs less than ``before``::
 
         >>> two = fx.symbolic_trace(lambda x, a, b: x @ a @ b, *types)
         >>> one = fx.symbolic_trace(lambda x, a, b: x @ (a @ b), *types)
@@ -421,11 +422,11 @@ def pays_when(
 
     ``by`` is a cost (``flops``, ``bytes``, ``read``, ``written``, ``parameters``,
     ``parameter_bytes`` or ``peak``), or a function of :class:`Costs`, such as an estimated time,
-    ``lambda c: c.flops / 50e9 + c.bytes / 20e9``. ``sizes`` are those of other dims; a dim by which
-    both costs are multiplied needs none.
+    ``lambda c: c.flops / 50e9 + c.bytes / 20e9``. ``sizes`` gives the sizes of other dims; a dim that
+    is a factor of both costs needs none.
 
     Raises ArgumentError for an unknown cost or dim, for costs that are unknown (leaf modules, nodes
-    without types), and where another dim decides."""
+    without types), and if the answer depends on another dim."""
     pair = [r if isinstance(r, CostReport) else cost(r) for r in (before, after)]
     return sizes_that_pay(pair[0].total, pair[1].total, dim, by, sizes)
 
@@ -435,7 +436,7 @@ _Held = tuple[Polynomial, Dim]
 
 
 def _held(gm: GraphModule, sizes: dict[str, int]) -> dict[Node, _Held]:
-    """The memory held while each node runs; of none where there are nodes without types."""
+    """The memory held while each node runs; empty if there are nodes without types."""
     found: dict[Node, _Held] = {}
     known: dict[frozenset[Any], Dim] = {}
     try:
@@ -450,7 +451,7 @@ def _held(gm: GraphModule, sizes: dict[str, int]) -> dict[Node, _Held]:
 
 
 class _Sum:
-    """The costs of the nodes in a module, being added up."""
+    """Accumulates the costs of the nodes in a module."""
 
     def __init__(self) -> None:
         self.counts: Counter[Cost] = Counter()
@@ -458,7 +459,7 @@ class _Sum:
         self.largest: Largest | None = Largest()
 
     def add(self, cost: Cost, weights: dict[Weight, None], held: _Held | None) -> None:
-        """Add a node's."""
+        """Add the costs of a node."""
         self.counts[cost] += 1
         self.weights.update(weights)
         if held is None:
@@ -467,7 +468,7 @@ class _Sum:
             self.largest.add(held[0])
 
     def costs(self) -> Costs:
-        """The sum; the peak is the largest of the nodes'."""
+        """The sum; the peak is the largest of all nodes."""
         peak = None if self.largest is None else self.largest.value
         return _costs(sum_of_costs(self.counts), self.weights, peak)
 

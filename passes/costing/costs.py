@@ -1,10 +1,10 @@
-"""What something costs: FLOPs, bytes, parameters and memory; and from which size on a rewrite pays.
+"""Costs as FLOPs, bytes, parameters and memory; and the sizes from which a rewrite pays.
 
 In: ints or expressions in named dims. Out: :class:`Costs`. In: the costs of two programs, a named
-dim, and what is compared. Out: :class:`SizeRanges`: the values of the dim for which the second
-costs less. Where the costs are polynomials the answer is exact for every size: the sign of their
-difference changes at its real roots alone, so one value between two roots decides for all of them.
-Where they are not (``Max``, ``//``), each size up to a limit is tried.
+dim, and the quantity to compare. Out: :class:`SizeRanges`: the values of the dim for which the second
+program costs less. For polynomials the answer is exact for every size: the sign of their difference
+changes only at its real roots, so one value between two roots decides for all of them. For other
+costs (with ``Max`` or ``//``) each size up to a limit is tried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fxlite.show.node_cost import node_cost, quantity_text, short_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim, symbols
 
-_LONGEST_FORMULA = 300  # letters; longer ones are shortened
+_LONGEST_FORMULA = 300  # characters; longer formulas are shortened
 
 #: What :class:`Costs` holds, and what is derived from that.
 QUANTITIES = ("flops", "read", "written", "bytes", "parameters", "parameter_bytes", "peak")
@@ -43,11 +43,11 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a node, a module or a whole program, as ints or expressions; None is unknown.
+    """The costs of a node, a module or a whole program, as ints or expressions; None if unknown.
 
-    ``flops``; bytes ``read`` and ``written``; ``parameters`` (elements, each weight once) and
-    ``parameter_bytes``; ``peak``: bytes that all values computed by the program hold while this
-    runs, at most."""
+    ``flops`` counts scalar operations; ``read`` and ``written`` are bytes; ``parameters`` counts
+    elements, each weight once, and ``parameter_bytes`` their bytes; ``peak`` is the largest number of
+    bytes that all values computed by the program hold while this part runs."""
 
     flops: Dim | None = 0
     read: Dim | None = 0
@@ -65,7 +65,7 @@ class Costs:
 
     @property
     def intensity(self) -> Any:
-        """FLOPs for each byte moved: a float or an expression; None where unknown or no byte is."""
+        """FLOPs per byte moved: a float or an expression; None if unknown or if no byte is moved."""
         moved = self.bytes
         if moved is None or self.flops is None or moved == 0:
             return None
@@ -79,11 +79,11 @@ class Costs:
         return shapes.names([v for v in dataclasses.astuple(self) if v is not None])
 
     def evaluate(self, sizes: Mapping[str, int]) -> Costs:
-        """The same at these sizes of named dims."""
+        """The costs at these sizes of named dims."""
         return Costs(*(None if v is None else shapes.substitute(v, sizes) for v in vars(self).values()))
 
     def __sub__(self, other: Costs) -> Costs:
-        """The differences; None where one side is unknown."""
+        """The differences; None for a cost that is unknown on one side."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
         return Costs(*(None if a is None or b is None else shapes.normalize(a - b) for a, b in pairs))
 
@@ -92,8 +92,8 @@ class Costs:
 
 
 def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for sizes that nothing in a graph has: they are those of its inputs' named dims, and
-    numbers of rounds that values decide, by the names that costs have for them."""
+    """Raise ArgumentError for sizes that do not belong to the graph. Allowed are the named dims of its inputs,
+    and iteration counts that depend on values, under the names that they have in costs."""
     loops = (node_cost(node) for node in graph.nodes if bodies_of(node))
     known = graph.input_dims | shapes.names([v for cost in loops for v in dataclasses.astuple(cost) if v is not None])
     for name in sizes:
@@ -104,7 +104,7 @@ def check_dims(graph: Graph, sizes: Mapping[str, Any]) -> None:
 
 # -- text ------------------------------------------------------------------------------------------
 def costs_text(costs: Costs, width: int = 100) -> list[str]:
-    """A line for each quantity: formula or number."""
+    """A line for each quantity, with a formula or a number."""
     rows = [
         ("FLOPs", dim_text(costs.flops)),
         ("bytes read", dim_text(costs.read, "B")),
@@ -122,7 +122,7 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
 
 
 def dim_text(value: Dim | None, unit: str = "") -> str:
-    """``1,234,567 (1.23 M)`` or a formula; ``?`` where it is unknown."""
+    """``1,234,567 (1.23 M)`` or a formula; ``?`` if it is unknown."""
     if value is None:
         return "?"
     if isinstance(value, int):
@@ -132,14 +132,14 @@ def dim_text(value: Dim | None, unit: str = "") -> str:
 
 
 def short(value: Dim | None) -> str:
-    """A few letters; nothing for 0, ``?`` where it is unknown."""
+    """A few characters; empty for 0, ``?`` if it is unknown."""
     if value is None:
         return "?"
     return short_text(value) if value != 0 else ""
 
 
 def intensity_text(costs: Costs) -> str:
-    """FLOPs by bytes."""
+    """FLOPs per byte."""
     value = costs.intensity
     if value is None:
         return "-" if costs.bytes == 0 else "?"
@@ -160,8 +160,8 @@ Range = tuple[int, int | None]
 # -- which sizes pay -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SizeRanges:
-    """Sizes of ``dim``, from 1 on: ``ranges`` of first and last ones, None for no end. They are
-    known up to ``limit``; for all sizes where that is None."""
+    """Sizes of ``dim``, from 1 up: ``ranges`` holds pairs of the first and the last size, with None
+    for no end. They are known up to ``limit``, or for all sizes if that is None."""
 
     dim: str
     ranges: tuple[Range, ...]
@@ -194,7 +194,7 @@ class SizeRanges:
 def sizes_that_pay(
     before: Costs, after: Costs, dim: str, by: str | Callable[[Costs], Any], sizes: Mapping[str, int]
 ) -> SizeRanges:
-    """See :func:`fxlite.passes.pays_when`, for the costs of two wholes."""
+    """See :func:`fxlite.passes.pays_when`; takes the total costs of two programs."""
     pair = (before, after)
     costs = [_value(costs.evaluate(sizes), by) for costs in pair]
     gain = sympy.nsimplify(sympy.expand(sympy.sympify(costs[0]) - costs[1]), rational=True)
@@ -234,14 +234,14 @@ def _positive(gain: Any, dim: str) -> SizeRanges:
 
 
 def _without_common(gain: Any, symbol: Any) -> Any:
-    """An expression without the factors that can only make it larger, not change its sign."""
+    """An expression without the factors that cannot change its sign."""
     factors = sympy.Mul.make_args(sympy.factor(gain))
     kept = [f for f in factors if f.has(symbol) or not f.is_nonnegative]
     return sympy.expand(sympy.Mul(*kept)) if gain != 0 else gain
 
 
 def _between_roots(polynomial: Any) -> Iterable[Range]:
-    """Ranges of integers from 1 on where a polynomial is positive."""
+    """Ranges of integers, from 1 up, where a polynomial is positive."""
     near = {1}
     for root in polynomial.real_roots() if polynomial.degree() > 0 else ():
         floor = int(sympy.floor(sympy.N(root, 30)))
@@ -263,7 +263,7 @@ def _scanned(gain: Any, symbol: Any) -> Iterable[Range]:
 
 
 def _joined(signs: list[tuple[Range, Any]]) -> Iterable[Range]:
-    """The ranges that are marked, those that follow each other as one."""
+    """The ranges whose sign is positive; adjacent ones are joined."""
     found: list[Range] = []
     was_marked = False
     for (first, last), is_marked in signs:

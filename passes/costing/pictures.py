@@ -1,11 +1,12 @@
-"""Pictures of costs as SVG that stands on its own: a memory timeline, and plots over the size of a dim.
+"""Pictures of costs as self-contained SVG: a memory timeline, and plots over the size of a dim.
 
-In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: steps from left to right, bytes
-upwards, an area for each value. Without a plan the values lie on each other in order of their first
-step, so that the outline is what is held; with a plan each value lies at its place in the arena.
+In: a :class:`~fxlite.passes.costing.timeline.MemoryTimeline`. Out: a picture with steps from left to
+right, bytes upwards, and an area for each value. Without a plan the values are stacked in the order
+of their first step, so that the outline is the memory held; with a plan each value is drawn at its
+place in the arena.
 
-In: one cost report or two, a quantity and sizes. Out: a line for each program, and maybe a file. Both
-axes begin at 0.
+In: one or two cost reports, a quantity and sizes. Out: a plot with a line for each program, which may
+be written to a file. Both axes begin at 0.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 900, 320, 76, 58, 66
 #: Values with an area of their own, and columns; of the steps in a column the fullest is drawn.
 _MOST_AREAS, _MOST_COLUMNS = 200, 450
 _REST: Colour = ("#e4e7eb", "#7b8794")
-_LETTER = 6.4  # pixels that a letter takes
+_LETTER = 6.4  # width of a character in pixels
 
 
 @dataclass(frozen=True)
 class _Area:
-    """Where a value is drawn: columns ``first`` to before ``first + len(spans)``, with lower and
-    upper bytes in each. Without a buffer: all smaller values together."""
+    """Where a value is drawn: columns ``first`` up to, but not including, ``first + len(spans)``, with
+    the lower and upper bytes in each. Without a buffer it stands for all smaller values together."""
 
     buffer: Buffer | None
     first: int
@@ -84,7 +85,7 @@ def plot_picture(
     legend: str | None,
     left: float = _LEFT,
 ) -> str:
-    """SVG text: what stands around the plot, the plot, and the legend if there is one."""
+    """SVG text of a plot with its frame, title and axes, and the legend if there is one."""
     return "\n".join(
         [
             opening(width, height, name, size=11),
@@ -101,7 +102,7 @@ def plot_picture(
 
 
 def _columns(timeline: MemoryTimeline) -> list[int]:
-    """The step that each column shows: all, or of each stretch the fullest."""
+    """The step that each column shows: every step, or the fullest of each stretch of steps."""
     count = len(timeline.steps)
     if count <= _MOST_COLUMNS:
         return list(range(count))
@@ -120,7 +121,7 @@ def _planned(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
 
 
 def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
-    """The largest values in order of their first step, on all smaller ones together."""
+    """The largest values in the order of their first step, stacked on all smaller ones together."""
     shown = timeline.shown(_MOST_AREAS)
     first: dict[Buffer, int] = {}
     spans: dict[Buffer, list[tuple[int, int]]] = {}
@@ -143,7 +144,7 @@ def _stacked(timeline: MemoryTimeline, columns: list[int]) -> list[_Area]:
 
 
 def _drawn(timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: float, scale: float) -> str:
-    """The area as a path with a tooltip, and its name where there is room."""
+    """The area as a path with a tooltip, and its name if there is room."""
     left = area.first * step_width
     upper = _edge([high for _, high in area.spans], left, step_width, scale)
     lower = _edge([low for low, _ in area.spans], left, step_width, scale)
@@ -154,7 +155,7 @@ def _drawn(timeline: MemoryTimeline, area: _Area, colour: Colour, step_width: fl
 
 
 def _edge(values: list[int], left: float, step_width: float, scale: float) -> list[tuple[float, float]]:
-    """Corners of a line that has a height over each column."""
+    """Corners of a line that has one height in each column."""
     points: list[tuple[float, float]] = []
     position = 0
     for value, run in itertools.groupby(values):
@@ -166,7 +167,7 @@ def _edge(values: list[int], left: float, step_width: float, scale: float) -> li
 
 
 def _name(area: _Area, left: float, step_width: float, scale: float) -> str:
-    """The name in the longest stretch of even height, where it fits."""
+    """The name of an area, in its longest stretch of even height, if it fits."""
     if area.buffer is None:
         return ""
     best, at, position = 0, 0, 0
@@ -214,7 +215,7 @@ def _about(timeline: MemoryTimeline) -> str:
 
 
 def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: float, step_width: float) -> Iterator[str]:
-    """Grid lines with bytes, and numbers of steps."""
+    """Grid lines labelled with bytes, and the numbers of steps."""
     bottom = _TOP + _HEIGHT
     for value in ticks(highest):
         y = bottom - value * scale
@@ -229,19 +230,19 @@ def _axes(timeline: MemoryTimeline, columns: list[int], highest: int, scale: flo
 
 
 def note(x: float, y: float, text: str, anchor: str) -> str:
-    """A few words beside a mark or a line; ``anchor``: which end of them stands at ``x``."""
+    """A short text beside a mark or a line; ``anchor`` says which end of the text is at ``x``."""
     return f'<text class="small" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
 
 
 def ticks(highest: int) -> list[int]:
-    """Four to ten round numbers from 0 on."""
+    """Four to ten round numbers, starting at 0."""
     power = 10 ** (len(str(highest)) - 1)
     size = next((power * f // 10 for f in (1, 2, 5, 10, 20) if highest * 10 <= power * f * 9), power * 2)
     return list(range(0, highest + 1, max(size, 1)))
 
 
 def _slot_lines(timeline: MemoryTimeline, scale: float) -> Iterator[str]:
-    """The borders of the arena's slots, and their numbers where there are several."""
+    """The borders of the arena's slots, with their numbers if there are several."""
     for number, start in enumerate(itertools.accumulate(timeline.slots, initial=0)):
         y = _HEIGHT - start * scale
         yield f'<path class="axis" d="M0,{y:.1f} h{_WIDTH}"/>'
@@ -259,15 +260,15 @@ def _peak_mark(timeline: MemoryTimeline, columns: list[int], step_width: float) 
 
 
 # -- plots of costs --------------------------------------------------------------------------------
-_COUNTED = ("flops", "parameters", "intensity")  # the other quantities are bytes
+_COUNTED = ("flops", "parameters", "intensity")  # all other quantities are in bytes
 
 
 def plot(
     reports: Mapping[str, CostReport], quantity: str, path: str | os.PathLike[str] | None, sizes: Mapping[str, Any]
 ) -> str:
-    """A line for each report, by name; of two, the sizes at which the second begins or ceases to
-    pay are marked. Raises ArgumentError as CostReport.table and CostTable.column do, and for costs
-    that are unknown."""
+    """Plot a line for each report, by name. For two reports, the sizes at which the second begins or
+    ceases to pay are marked. Raises ArgumentError as CostReport.table and CostTable.column do, and
+    for costs that are unknown."""
     fixed = {name: value for name, value in sizes.items() if isinstance(value, int)}
     tables = {name: report.table(**sizes) for name, report in reports.items()}
     dim = next(iter(tables.values())).dim
@@ -294,7 +295,7 @@ def plot(
 
 
 def _break_even(before: CostReport, after: CostReport, dim: str, quantity: str, fixed: Mapping[str, int]) -> SizeRanges:
-    """The sizes that pay."""
+    """The sizes for which the second report costs less."""
     dims = {*before.dims, *after.dims}
     if dim not in dims:
         return SizeRanges(dim, ())
@@ -310,8 +311,8 @@ _COLOURS: tuple[Colour, ...] = (("#0b62a8", "#0b62a8"), ("#b34700", "#b34700"))
 
 @dataclass(frozen=True)
 class Plot:
-    """``lines``: by name, a value for each of ``sizes`` (of the dim ``dim``, in ascending order);
-    at most two. ``marks`` are sizes to be pointed out, with what there is to say of them."""
+    """``lines`` holds, by name, a value for each of ``sizes`` (of the dim ``dim``, in ascending
+    order); there are at most two lines. ``marks`` are sizes to point out, with a text for each."""
 
     title: str
     dim: str

@@ -1,14 +1,15 @@
-"""How much memory the values of a graph need while it runs, and over time: which values are held while
-each node (or kernel) runs.
+"""How much memory the values of a graph need over time: which values are held while each node (or
+kernel) runs.
 
 In: a typed graph. Out: the largest number of bytes that values computed by the graph hold at one
-moment, when nodes run one by one in the graph's order and each value is dropped after its last
-reader. Results are counted up to the end; inputs and weights, which are there before, are not. A
-view (reshape, permute, slice, ...) holds nothing itself and keeps what it looks at; NumPy's copy in
-the reshape of a permuted array is not counted. Compiled code needs less where it fuses nodes.
+moment, if nodes run one by one in the graph's order and each value is dropped after its last
+reader. Results count up to the end; inputs and weights, which exist beforehand, do not count. A view
+(reshape, permute, slice, ...) holds no memory itself but keeps its base alive; the copy that NumPy
+makes for the reshape of a permuted array is not counted. Compiled code needs less where it fuses
+nodes.
 
 In: a typed graph and sizes of its named dims, or the memory plan of a compiled program. Out: a
-:class:`MemoryTimeline`, which prints with a bar for each value and draws as SVG.
+:class:`MemoryTimeline`, which prints with a bar for each value and can be drawn as SVG.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ Polynomial = dict[Any, int]
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment when the most memory is held: ``nbytes`` while ``node`` runs, by ``values``, which
-    are listed with the bytes of each, the largest first."""
+    """The moment when the most memory is held: ``nbytes`` while ``node`` runs. ``values`` lists the
+    values held with their bytes, the largest first."""
 
     nbytes: int
     node: Node
@@ -64,7 +65,7 @@ def peak_memory(graph: Graph, sizes: Mapping[str, int] | None = None) -> Dim:
 def find_peak(graph: Graph, sizes: Mapping[str, int] | None = None) -> Peak | None:
     """The first moment at which the peak is reached; None for a graph that computes nothing.
 
-    Raises GraphError for a value without a type, and for one whose size depends on a named dim that
+    Raises GraphError for a value without a type, or one whose size depends on a named dim that
     ``sizes`` does not give."""
     nbytes, peak = -1, None
     for moment in moments(graph, sizes):
@@ -85,23 +86,23 @@ class Largest:
     """The largest of several polynomials."""
 
     def __init__(self) -> None:
-        self._candidates: list[Polynomial] = []  # none of which is covered by another
+        self._candidates: list[Polynomial] = []  # no candidate is covered by another
 
     def add(self, held: Polynomial) -> None:
-        """Let it be one of them."""
+        """Add a candidate."""
         if not any(_is_covered(held, other) for other in self._candidates):
             self._candidates = [c for c in self._candidates if not _is_covered(c, held)]
             self._candidates.append(dict(held))
 
     @property
     def value(self) -> Dim:
-        """An int or an expression, with ``Max`` where the sizes decide; 0 where none was added."""
+        """An int or an expression, with ``Max`` if the sizes decide; 0 if nothing was added."""
         return functools.reduce(shapes.maximum, map(as_dim, self._candidates), 0)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """While ``node`` runs, ``values`` hold ``held`` bytes. Both are changed by the next step."""
+    """While ``node`` runs, ``values`` hold ``held`` bytes. The next step changes both in place."""
 
     node: Node
     held: Polynomial
@@ -109,7 +110,7 @@ class Moment:
 
 
 def moments(graph: Graph, sizes: Mapping[str, int] | None = None) -> Iterator[Moment]:
-    """Every call, in order. Raises GraphError for a value without a type."""
+    """A moment for every call, in order. Raises GraphError for a value without a type."""
     owners = _owners(graph)
     last = _last_readers(graph, owners)
     dropped: dict[Node, list[Node]] = {}
@@ -132,8 +133,8 @@ def moments(graph: Graph, sizes: Mapping[str, int] | None = None) -> Iterator[Mo
 
 
 def lifetimes(graph: Graph) -> dict[Node, tuple[int, int]]:
-    """For each value that holds memory the first and the last call, by number, during which it is
-    there; results stay up to the last one."""
+    """For each value that holds memory, the numbers of the first and the last call during which it
+    exists; results exist up to the last call."""
     owners = _owners(graph)
     last = _last_readers(graph, owners)
     calls = [node for node in graph.nodes if node.op.startswith("call_")]
@@ -154,7 +155,7 @@ def _last_readers(graph: Graph, owners: dict[Node, Node]) -> dict[Node, Node]:
 
 
 def _owners(graph: Graph) -> dict[Node, Node]:
-    """For each computed value the node whose memory it is in; views of inputs and of weights have
+    """For each computed value, the node whose memory it uses; views of inputs and of weights have
     none."""
     owners: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -190,7 +191,7 @@ def _type_bytes(type: TensorType, env: tuple[tuple[str, int], ...]) -> Polynomia
 
 
 def _add(total: Polynomial, terms: Polynomial, sign: int) -> None:
-    """Add terms to a polynomial, in place; a term that vanishes is removed."""
+    """Add terms to a polynomial in place; terms that cancel are removed."""
     for key, factor in terms.items():
         total[key] = total.get(key, 0) + sign * factor
         if not total[key]:
@@ -198,8 +199,8 @@ def _add(total: Polynomial, terms: Polynomial, sign: int) -> None:
 
 
 def _is_covered(small: Polynomial, large: Polynomial) -> bool:
-    """True if no term of ``small`` is larger: it cannot be more for any sizes. A term that might be
-    negative has to be the same in both."""
+    """True if no term of ``small`` is larger than in ``large``, so that it cannot be more for any
+    sizes. A term that might be negative has to be the same in both."""
     for key in small.keys() | large.keys():
         difference = large.get(key, 0) - small.get(key, 0)
         if difference < 0 or (difference > 0 and key != 1 and not key.is_nonnegative):
@@ -217,8 +218,8 @@ def as_dim(terms: Polynomial) -> Dim:
 # -- over time -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Buffer:
-    """A value that holds ``nbytes`` from step ``first`` to step ``last``, both included; in a
-    planned program in a ``slot`` of the arena, from its byte ``start`` on."""
+    """A value that holds ``nbytes`` from step ``first`` to step ``last``, both included. In a planned
+    program it is in a ``slot`` of the arena, from byte ``start`` on."""
 
     node: Node
     nbytes: int
@@ -230,10 +231,10 @@ class Buffer:
 
 @dataclass(frozen=True, repr=False)
 class MemoryTimeline(Printed):
-    """``steps`` names what runs, in order; ``buffers`` are in order of their first step. ``slots``
-    are the bytes of the arena's slots, none where memory is not planned; in a packed program it is
-    one, in which values lie side by side. ``formula``: bytes at the peak (of the arena) in the
-    named dims, of which ``sizes`` are those of this timeline."""
+    """``steps`` names what runs, in order; ``buffers`` are in the order of their first step. ``slots``
+    holds the bytes of the arena's slots and is empty if memory is not planned; in a packed program
+    there is one slot, in which values lie side by side. ``formula`` gives the bytes at the peak (or of
+    the arena) in terms of the named dims, whose ``sizes`` apply to this timeline."""
 
     name: str
     sizes: Mapping[str, int]
@@ -248,7 +249,7 @@ class MemoryTimeline(Printed):
 
     @functools.cached_property
     def held(self) -> tuple[int, ...]:
-        """Bytes that all values together hold during each step."""
+        """The bytes that all values together hold during each step."""
         changes = [0] * (len(self.steps) + 1)
         for buffer in self.buffers:
             changes[buffer.first] += buffer.nbytes
@@ -257,18 +258,18 @@ class MemoryTimeline(Printed):
 
     @property
     def peak(self) -> int:
-        """Bytes held at most; of a planned program, those of the arena, which is there all the
-        time."""
+        """The most bytes held at once; in a planned program the size of the arena, which is allocated
+        all the time."""
         return sum(self.slots) if self.slots else max(self.held, default=0)
 
     @property
     def is_packed(self) -> bool:
-        """Whether values start anywhere in the arena, and not with slots."""
+        """Whether values may start anywhere in the arena, and not only at the start of a slot."""
         return len(self.slots) == 1
 
     @functools.cached_property
     def fullest(self) -> int:
-        """The first step during which values hold the most."""
+        """The first step during which values hold the most memory."""
         return self.held.index(max(self.held)) if self.held else 0
 
     def at(self, step: int) -> list[Buffer]:
@@ -280,20 +281,20 @@ class MemoryTimeline(Printed):
         return buffer.first <= self.fullest <= buffer.last
 
     def shown(self, most: int) -> list[Buffer]:
-        """At most this many values, in order of time: those held at the peak, then the largest."""
+        """At most this many values, in order of time; those held at the peak are chosen first, then the largest."""
         ordered = sorted(self.buffers, key=lambda b: (not self.is_at_peak(b), -b.nbytes))
         chosen = set(ordered[:most])
         return [b for b in self.buffers if b in chosen]
 
     @property
     def arena_text(self) -> str:
-        """How large the arena of a planned program is."""
+        """The size of the arena of a planned program, as text."""
         slots = "" if self.is_packed else f" in {len(self.slots)} slots"
         return f"{self.peak:,} bytes{slots}"
 
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A picture of the values as areas over the steps; written to ``path`` if there is one. Returns
-        it."""
+        """A picture of the values as areas over the steps. Returns SVG text, which is also written to
+        ``path`` if given."""
         from fxlite.passes.costing.pictures import svg_text
 
         text = svg_text(self)
@@ -302,7 +303,7 @@ class MemoryTimeline(Printed):
         return text
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the picture."""
+        """The picture, for notebooks."""
         return picture_html(self.to_svg())
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
@@ -311,12 +312,11 @@ class MemoryTimeline(Printed):
 
 @checked
 def memory_timeline(gm: GraphModule, sizes: Mapping[str, int] | None = None) -> MemoryTimeline:
-    """The values that are held while the nodes of a module run one by one, as in
-    :mod:`fxlite.passes.costing.timeline`: inputs and weights are not counted, views hold
-    nothing.
+    """The values that are held while the nodes of a module run one by one. Inputs and weights are not
+    counted, and views hold nothing; see :mod:`fxlite.passes.costing.timeline`.
 
-    Raises ArgumentError for a dim that the program does not have, GraphError for a value without a
-    type and for one whose size depends on a dim that ``sizes`` does not give."""
+    Raises ArgumentError for a dim that the program does not have, and GraphError for a value without
+    a type or whose size depends on a dim that ``sizes`` does not give."""
     given = dict(sizes or {})
     check_dims(gm.graph, given)
     buffers = []
@@ -341,7 +341,7 @@ _HEIGHTS = " ▁▂▃▄▅▆▇█"
 
 
 def timeline_parts(timeline: MemoryTimeline, width: int) -> Iterator[Text]:
-    """Facts, how much is held at each time, and the values or slots."""
+    """The totals, a chart of the memory held over time, and the values or slots."""
     yield from _facts(timeline)
     if not timeline.buffers:
         return
@@ -385,7 +385,7 @@ def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
 
 
 def _labels(buffers: list[Buffer], width: int, is_packed: bool) -> list[str]:
-    """Name, type where there is room, bytes of each and where it starts, in columns."""
+    """Columns with the name of each value, its type if there is room, its bytes and where it starts."""
     cells = [[_cut(b.node.name, _LONGEST_NAME) for b in buffers]]
     if width >= 100:
         cells.append([_cut(type_text(b.node.type), _LONGEST_TYPE) for b in buffers])
@@ -403,7 +403,7 @@ def _cut(text: str, length: int) -> str:
 
 
 class Axis:
-    """Steps as columns: each has the same number of them, or several share one."""
+    """Maps steps to columns; each step has the same number of columns, or several steps share one."""
 
     def __init__(self, steps: int, room: int) -> None:
         self.steps = steps
@@ -414,7 +414,7 @@ class Axis:
         return step * self.columns // self.steps
 
     def end(self, step: int) -> int:
-        """The column behind the last one of a step."""
+        """The column after the last one of a step."""
         return -(-(step + 1) * self.columns // self.steps)
 
     def steps_of(self, column: int) -> range:
@@ -432,13 +432,13 @@ def _heights(timeline: MemoryTimeline, axis: Axis) -> str:
 
 
 def _bar(axis: Axis, buffer: Buffer) -> str:
-    """Spaces and a bar from a value's first to its last step."""
+    """Spaces, then a bar from a value's first to its last step."""
     first = axis.column(buffer.first)
     return " " * first + "█" * (axis.end(buffer.last) - first)
 
 
 def _slot_rows(timeline: MemoryTimeline, axis: Axis, left: int) -> Iterator[Text]:
-    """Two rows for each slot: the values in it in turns, in two shades, and their names."""
+    """Two rows for each slot: its values one after the other in two alternating shades, and their names."""
     inside: dict[int | None, list[Buffer]] = {}
     for buffer in timeline.buffers:
         inside.setdefault(buffer.slot, []).append(buffer)

@@ -1,4 +1,4 @@
-"""Putting GraphModules back in place of their calls: the way back from ``split_module``.
+"""Inlining: replace calls of GraphModules by their nodes; the inverse of ``split_module``.
 
 Before::
 
@@ -9,8 +9,8 @@ After::
     linear: f32[B,8] = ops.linear(x, self.fc.weight, self.fc.bias)
     relu: f32[B,8] = ops.relu(linear)
 
-In: a GraphModule with ``call_module`` nodes whose modules are GraphModules. Out: their nodes, with
-their names, scopes and locations, where the calls were.
+In: a GraphModule with ``call_module`` nodes whose modules are GraphModules. Out: their nodes in place
+of the calls, with their names, scopes and locations.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Reads = dict[str, Node]
 
 @graph_pass
 def inline_modules(gm: GraphModule, prefix: bool = False) -> None:
-    """Replace every call of a GraphModule by that module's nodes, nested ones too.
+    """Replace every call of a GraphModule by that module's nodes, including nested ones.
 
-    A weight keeps its path inside the child (the one it had before ``split_module``) where that is
-    free or holds the same array; else, and with ``prefix``, the child's path stands in front, as
-    in ``state_dict``. Other leaf modules stay."""
+    A weight keeps its path inside the child (the one it had before ``split_module``) if that path is
+    free or holds the same array. Otherwise, or with ``prefix``, the child's path is put in front, as
+    in ``state_dict``. Calls of other leaf modules stay."""
     rewiring = Rewiring(gm.graph)
     wishes: list[Wish] = []
     inlined: dict[str, None] = {}
@@ -96,7 +96,7 @@ inline_modules.counterexample(_calls_a_leaf, "the leaf module is no GraphModule"
 
 
 def flattened(gm: GraphModule) -> GraphModule:
-    """``gm`` itself where it calls no GraphModule, else the result of :func:`inline_modules`."""
+    """``gm`` itself if it calls no GraphModule, or else the result of :func:`inline_modules`."""
     calls = gm.graph.find_nodes(op="call_module")
     return inline_modules(gm) if any(_child(gm, n) is not None for n in calls) else gm
 
@@ -104,12 +104,12 @@ def flattened(gm: GraphModule) -> GraphModule:
 @checked
 def inline(gm: GraphModule, node: Node, prefix: bool = False) -> dict[Node, Any]:
     """Replace one call of a GraphModule by that module's nodes, in place; returns the map from its
-    nodes to values of ``gm``. ``gm.undo()`` takes it back.
+    nodes to values of ``gm``. ``gm.undo()`` reverts it.
 
-    Weights are named as :func:`inline_modules` names them. The child stays a submodule;
+    Weights are named as by :func:`inline_modules`. The child stays a submodule;
     ``gm.delete_all_unused_submodules()`` drops it.
 
-    Raises GraphError where the call is not one of a GraphModule, or its arguments do not fit."""
+    Raises GraphError if the node does not call a GraphModule, or if its arguments do not fit."""
     if _child(gm, node) is None:
         raise GraphError(f"{node.describe()} is not a call of a GraphModule")
     with gm.graph.transaction(f"inline {node.name}"):
@@ -128,7 +128,7 @@ def inline(gm: GraphModule, node: Node, prefix: bool = False) -> dict[Node, Any]
 
 
 def _child(gm: GraphModule, node: Node) -> GraphModule | None:
-    """The GraphModule a node calls; None for any other node."""
+    """The GraphModule that a node calls; None for any other node."""
     if node.op != "call_module":
         return None
     child = gm.get_submodule(node.target)
@@ -138,8 +138,8 @@ def _child(gm: GraphModule, node: Node) -> GraphModule | None:
 def _expand(
     gm: GraphModule, node: Node, rewiring: Rewiring, reads: Reads, prefix: bool
 ) -> tuple[dict[Node, Any], list[Wish]]:
-    """Copy the child's nodes before ``node`` and let them stand for it. Returns the map from the
-    child's nodes to values of ``gm``, and the names that were taken."""
+    """Copy the child's nodes before ``node`` and let them replace it. Returns the map from the
+    child's nodes to values of ``gm``, and the names that were used."""
     child = _child(gm, node)
     assert child is not None
     values = _arguments(node, child)
@@ -181,7 +181,7 @@ def _expand(
 
 
 def _arguments(node: Node, child: GraphModule) -> dict[Node, Any]:
-    """What each input of the child is given."""
+    """The argument for each input of the child."""
     if child.states:
         raise GraphError(f"{node.describe()}: the module keeps state ({child.states[0][1]}); trace without leaf=")
     try:
@@ -192,7 +192,7 @@ def _arguments(node: Node, child: GraphModule) -> dict[Node, Any]:
 
 
 def _unify(node: Node, values: dict[Node, Any]) -> tuple[dict[str, Any], bool]:
-    """The child's named sizes in the caller's, and whether all types are the same in both."""
+    """The child's named sizes in terms of the caller's, and whether all types are the same in both."""
     env: dict[str, Any] = {}
     same = True
     pending = []
@@ -230,7 +230,7 @@ def _retyped_copy(graph: Graph, old: Node, values: dict[Node, Any], env: dict[st
 
 
 def _place(gm: GraphModule, call: str, path: str, child: GraphModule, prefix: bool) -> str:
-    """The path in ``gm`` of something the child holds at ``path``, put there if need be."""
+    """The path in ``gm`` of the object that the child holds at ``path``; it is added if it is missing."""
     outer = f"{call}.{path}"
     if prefix:
         return outer
@@ -243,7 +243,7 @@ def _place(gm: GraphModule, call: str, path: str, child: GraphModule, prefix: bo
 
 
 def _restore_names(graph: Graph, wishes: list[Wish]) -> None:
-    """Give nodes the names they had, where the calls' elements no longer have them."""
+    """Give nodes their former names back, where the elements of the calls no longer hold them."""
     if not wishes:
         return
     taken = {n.name for n in graph.nodes}
@@ -254,7 +254,7 @@ def _restore_names(graph: Graph, wishes: list[Wish]) -> None:
 
 
 def _drop_children(gm: GraphModule, targets: Iterable[str]) -> None:
-    """Remove the inlined children; what the graph still reads inside them stays at its path."""
+    """Remove the inlined children; objects inside them that the graph still reads stay at their paths."""
     dropped = set(targets)
     used = {n.target for n in gm.graph.nodes if n.op in ("get_attr", "call_module")}
 

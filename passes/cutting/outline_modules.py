@@ -1,18 +1,18 @@
-"""The program's modules: the nodes that one call of a module made, and GraphModules that are called in
-their place, the way back from ``inline_modules``.
+"""The program's modules: find the nodes that one call of a module made, and replace them by calls of
+GraphModules; the inverse of ``inline_modules``.
 
 In: a traced module, and ``"layers.*.attn"``, ``"Linear"`` or ``nn.Linear``. Out: one
-:class:`SourcePartition` for each call, in the graph's order, as torch.fx's
-``get_source_partitions`` gives them: what to replace, to quantize or to look at as one piece.
+:class:`SourcePartition` for each call, in the graph's order, like torch.fx's
+``get_source_partitions``: the nodes to replace, to quantize or to look at as one piece.
 
-A graph knows in which module a node was made, not in which call of it. Calls of one module are told
-apart in this way: a call is a stretch of nodes that stand together in the graph's order (weights
-apart); and where such a stretch does the same on the same weights several times over, with some of
-it made in the module itself and not in one inside it, each time is a call. So ``fc(fc(x))`` is two
-partitions. What stays one are two calls, one right behind the other, of a module that only calls
-others (``Sequential``) or has no weights; a module that loops over its own weights is several.
+A graph knows in which module a node was made, but not in which call of it. Calls of one module are
+told apart as follows. A stretch of nodes that are adjacent in the graph's order (not counting
+weights) is a call. If such a stretch does the same several times on the same weights, and some of it
+is made in the module itself and not in one inside it, each repetition is a call. So ``fc(fc(x))``
+gives two partitions. Two adjacent calls of a module that only calls others (``Sequential``), or has
+no weights, remain one partition; a module that loops over its own weights gives several.
 
-:func:`outline_modules` calls each of them. Before::
+:func:`outline_modules` makes each of them a call. Before::
 
     linear: f32[B,8] = ops.linear(x, self.fc.weight, self.fc.bias)
     relu: f32[B,8] = ops.relu(linear)
@@ -22,12 +22,12 @@ After::
     fc: f32[B,8] = self.fc(x)
     relu: f32[B,8] = ops.relu(fc)
 
-In: a GraphModule whose nodes know in which module they were made. Out: one that calls a GraphModule
-for each module of the program, nested as these were. A module is outlined where its nodes can run
-together, each of its calls does the same, all weights that it reads are its own, and nobody else
-reads those of its own that it does not read itself; where a pass has mixed its nodes with others
-they stay where they are, and what is inside it is outlined by itself. Numbered containers
-(``ModuleList``, ``Sequential``) are not called: what they hold is.
+In: a GraphModule whose nodes know in which module they were made. Out: a GraphModule that calls
+another one for each module of the program, nested as in the program. A module is outlined if its
+nodes can run together, all its calls do the same, all weights that it reads are its own, and nobody
+else reads those of its own weights that it does not read itself. If a pass has mixed its nodes with
+others, they stay where they are, and the modules inside it are outlined separately. Numbered
+containers (``ModuleList``, ``Sequential``) are not called; their items are.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from fxlite.show.summary import outer_modules
 class SourcePartition:
     """One call of a module: its path and class, the nodes it made, and what goes in and out.
 
-    ``input_nodes`` are values from outside that ``nodes`` read, ``params`` the get_attr nodes among
-    what they read, ``output_nodes`` those of ``nodes`` that are read outside. ``class_name`` is ''
-    where no value was made in the module itself, as in most ``Sequential``. ``source`` is what
+    ``input_nodes`` are values from outside that ``nodes`` read; ``params`` are the get_attr nodes that
+    they read; ``output_nodes`` are those of ``nodes`` that are read outside. ``class_name`` is '' if
+    no value was made in the module itself, as in most ``Sequential``. ``source`` is the source that
     was asked for, or the class."""
 
     nodes: list[Node]
@@ -82,14 +82,14 @@ class SourcePartition:
 def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourcePartition]:
     """The calls of the modules that ``sources`` name, in the graph's order of their first nodes.
 
-    A source is a path (``*`` is any name, ``**`` any number of them, "" the whole), a class, or
-    the name of one. Raises ArgumentError for a source that names no module of the graph, with the
-    nearest names."""
+    A source is a path (``*`` is any name, ``**`` any number of names, "" the whole program), a
+    class, or the name of a class. Raises ArgumentError for a source that names no module of the
+    graph; the message lists the nearest names."""
     nodes = [n for n in gm.graph.nodes if n.op not in ("get_attr", "output")]
     origins = {node: _origin(gm, node) for node in nodes}
     classes: dict[tuple[str, str], None] = {o: None for o in origins.values() if o is not None}
     paths = {prefix for path, _ in classes for prefix in outer_modules(path)}
-    wanted: dict[str, set[str]] = {}  # path of a module -> classes that were asked for, "": any
+    wanted: dict[str, set[str]] = {}  # path of a module -> requested classes; "" stands for any class
     for source in sources:
         if not isinstance(source, str | type):
             raise ArgumentError(
@@ -110,10 +110,10 @@ def source_partitions(gm: GraphModule, *sources: str | type) -> list[SourceParti
 def get_source_partitions(
     graph: Graph, wanted_sources: Iterable[Any], filter_fn: Callable[[Node], bool] | None = None
 ) -> dict[Any, list[SourcePartition]]:
-    """The calls of each wanted source that there are: of a path, class or class name as in
-    :func:`source_partitions`, or of an op, each call of which is a
-    partition. ``filter_fn`` must be true for all nodes of a
-    partition. Raises ArgumentError for a graph without an owner."""
+    """The calls of each wanted source, by source. A source is a path, a class or a class name as in
+    :func:`source_partitions`, or an op, each call of which is a partition. ``filter_fn`` must be true
+    for all nodes of a partition. Sources without calls are left out. Raises ArgumentError for a graph
+    without an owner."""
     gm = graph.owning_module
     if not isinstance(gm, GraphModule):
         raise ArgumentError("the graph belongs to no GraphModule, which knows leaf modules")
@@ -141,14 +141,14 @@ def check_subgraphs_connected(subgraph1: SourcePartition, subgraph2: SourceParti
 
 
 def _origin(gm: GraphModule, node: Node) -> tuple[str, str] | None:
-    """Path and class of the module that made a node; None for inputs. A leaf module is its own."""
+    """Path and class of the module that made a node; None for inputs. A leaf module is its own origin."""
     if node.op == "call_module":
         return node.target, type(gm.get_submodule(node.target)).__name__
     return None if node.scope is None else (node.scope.path, node.scope.class_name)
 
 
 def _resolve(source: str | type, paths: set[str], classes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The modules that a source names: pairs of a path and a class, '' where any will do."""
+    """The modules that a source names: pairs of a path and a class, where '' matches any class."""
     if isinstance(source, str):
         pattern = path_pattern(source) if source else path_pattern("**")
         matching = [p for p in paths if (pattern.fullmatch(path_key(p)) if source else p == "")]
@@ -191,7 +191,7 @@ def _members(
 def calls_in(
     members: list[int], nodes: list[Node], path: str, origins: dict[Node, tuple[str, str] | None]
 ) -> list[list[int]]:
-    """The positions of each call; see the module's text."""
+    """The positions of the nodes of each call, told apart as the module's docstring says."""
     stretches: list[list[int]] = []
     for position in members:
         if stretches and stretches[-1][-1] == position - 1:
@@ -212,15 +212,15 @@ def calls_in(
 
 
 def _signature(node: Node, origin: tuple[str, str] | None) -> Any:
-    """What a node does and on which weights: equal for the same step of two calls."""
+    """What a node does and on which weights; equal for the same step of two calls."""
     weights = tuple(n.target for n in node.all_input_nodes if n.op == "get_attr")
     return node.op, node.target, weights, origin, repr(node.kwargs)
 
 
 def _period(items: list[Any]) -> int:
-    """Length of the shortest piece that a list repeats from beginning to end, by the failure
-    function of Knuth, Morris and Pratt (1977)."""
-    border = [0] * len(items)  # of each beginning: length of the longest end that is a beginning
+    """Length of the shortest piece whose repetition gives the whole list, by the failure function of
+    Knuth, Morris and Pratt (1977)."""
+    border = [0] * len(items)  # for each prefix, the length of its longest proper suffix that is a prefix
     length = 0
     for position in range(1, len(items)):
         while length and items[position] != items[length]:
@@ -253,15 +253,16 @@ Origin = tuple[str, str]
 
 @checked
 def outline_modules(program: Any) -> GraphModule:
-    """Call a GraphModule for each module of the program, under its path and with its weights.
+    """Replace the nodes of each module of the program by a call of a GraphModule, under the module's
+    path and with its weights.
 
-    ``passes.inline_modules`` flattens it again. Named sizes that a module needs and that none of
-    its arguments has come with an additional one."""
+    ``passes.inline_modules`` flattens the result again. A named size that a module needs and that no
+    argument has is passed in by an additional argument."""
     return _outlined(as_module(program), ())
 
 
 def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
-    """The same for a part of the program: the module at ``prefix``, whose paths are its own."""
+    """The same for a part of the program, the module at ``prefix``; paths are relative to it."""
     finder = _Finder(gm, prefix)
     assignment, children = finder.calls()
     if not assignment:
@@ -281,10 +282,10 @@ def _outlined(gm: GraphModule, prefix: Path) -> GraphModule:
 
 
 def _regions(graph: Graph, assignment: Mapping[Node, Any]) -> dict[Any, Region]:
-    """What is called. Of modules that are called several times inputs are in the order in which
-    they read them, which is the same for all calls that do the same, and results in the graph's
-    order. Of others inputs are in the graph's order, and results in that in which they are read,
-    which is mostly that in which the program returns them."""
+    """The regions to call. For modules that are called several times, inputs are in the order in
+    which they are read, which is the same for all equal calls, and results are in the graph's order.
+    For others, inputs are in the graph's order, and results in the order in which they are read,
+    which is mostly the order in which the program returns them."""
     found: dict[Any, Region] = {}
     by_use = cut(graph, assignment)
     calls = Counter(path for path, _ in by_use)
@@ -299,7 +300,7 @@ def _regions(graph: Graph, assignment: Mapping[Node, Any]) -> dict[Any, Region]:
 
 
 class _Finder:
-    """Which nodes are calls of which modules."""
+    """Finds which nodes belong to which calls of which modules."""
 
     def __init__(self, gm: GraphModule, prefix: Path) -> None:
         self.gm, self.prefix = gm, prefix
@@ -314,25 +315,25 @@ class _Finder:
             is_path = all(is_number(part) or self.is_free(part) for part in parts)
             self.paths[node] = parts if is_path else ()
         found = reversed([o for o in self.origins.values() if o is not None and o[1]])
-        self.class_names = dict(found)  # by path: the first that it says
+        self.class_names = dict(found)  # by path: the first class name found
         own = {path for path in self.paths.values() if path[: len(prefix)] == prefix}
-        self.inside: dict[Path, set[str]] = {}  # path -> names of what is in it
+        self.inside: dict[Path, set[str]] = {}  # path -> names of its attributes
         for path in own:
             for end in range(len(path)):
                 self.inside.setdefault(path[:end], set()).add(path[end])
         self.own = own
-        self.weights: dict[str, list[Node]] = {}  # by the beginnings of their paths
+        self.weights: dict[str, list[Node]] = {}  # by each prefix of their paths
         for weight in gm.graph.find_nodes(op="get_attr"):
             names = weight.target.split(".")
             for end in range(1, len(names)):
                 self.weights.setdefault(".".join(names[:end]) + ".", []).append(weight)
 
     def is_free(self, name: str) -> bool:
-        """Whether a GraphModule may have a module of that name as an attribute."""
+        """Whether a GraphModule may have a module of this name as an attribute."""
         return is_name(name) and not hasattr(GraphModule, name) and name not in vars(self.gm)
 
     def calls(self) -> tuple[dict[Node, Any], dict[Path, str]]:
-        """Each node's call, which is a path and a number, and the name of each module's class."""
+        """Each node's call, as a path and a number, and the class name of each module."""
         assignment: dict[Node, Any] = {}
         names: dict[Path, str] = {}
         waiting = self.below(self.prefix)
@@ -348,8 +349,8 @@ class _Finder:
                 for number, call in enumerate(calls):
                     tried |= dict.fromkeys(call, (path, number))
             while mixed := entangled(self.gm, assignment | tried):
-                # What was taken before is not mixed up with others; that some of it is now is due
-                # to what is tried.
+                # The calls accepted before were not mixed up with others; if some are now, the call
+                # that is being tried is the cause.
                 bad = {key[0] for key in mixed} & {key[0] for key in tried.values()}
                 tried = {n: key for n, key in tried.items() if key[0] not in bad}
                 again += [inner for path in sorted(bad) for inner in self.below(path)]
@@ -358,7 +359,7 @@ class _Finder:
         return assignment, names
 
     def below(self, path: Path) -> list[Path]:
-        """The modules inside one; those in a numbered container in place of it."""
+        """The modules inside one; a numbered container is replaced by its items."""
         found: list[Path] = []
         for name in self.inside.get(path, ()):
             child = (*path, name)
@@ -370,7 +371,7 @@ class _Finder:
         return found
 
     def class_name(self, path: Path) -> str:
-        """That of the module, or what its path suggests."""
+        """The class name of the module, or a name derived from its path."""
         known = self.class_names.get(".".join(path))
         if known is not None:
             return known
@@ -378,7 +379,7 @@ class _Finder:
         return words[-1] if words else "Part"
 
     def calls_of(self, path: Path) -> list[list[Node]] | None:
-        """The nodes of each call of a module; None where it cannot be outlined."""
+        """The nodes of each call of a module; None if it cannot be outlined."""
         members = [i for i, n in enumerate(self.nodes) if self.paths[n][: len(path)] == path]
         calls = calls_in(members, self.nodes, ".".join(path), self.origins)
         found = [[self.nodes[i] for i in call] for call in calls]
@@ -390,15 +391,15 @@ class _Finder:
         if any(
             weight.target not in held and self.is_read_outside(weight, path) for weight in self.weights.get(inner, ())
         ):
-            return None  # something else reads a weight of it that it does not read itself
+            return None  # a weight of it that it does not read itself is read elsewhere
         return found if len(found) == 1 or self.are_alike(found, inner) else None
 
     def is_read_outside(self, weight: Node, path: Path) -> bool:
-        """Whether something outside of a module reads a weight."""
+        """Whether some node outside a module reads a weight."""
         return any(self.paths.get(n, ())[: len(path)] != path for n in weight.users)
 
     def are_alike(self, calls: Iterable[list[Node]], inner: str) -> bool:
-        """Whether calls do the same with their arguments."""
+        """Whether the calls do the same with their arguments."""
         assignment = {node: i for i, call in enumerate(calls) for node in call}
         regions = cut(self.gm.graph, assignment)
         graphs: list[Graph] = []
@@ -413,14 +414,14 @@ class _Finder:
 
 
 # -- constants -------------------------------------------------------------------------------------
-_CONSTANT = re.compile(r"constant_\d+")  # what the tracer calls arrays that no module holds
+_CONSTANT = re.compile(r"constant_\d+")  # the tracer's names for arrays that no module holds
 NUMBER = "fxlite.number"  # in the meta of a constant that may be written as a number
 
 
 def with_own_constants(program: GraphModule) -> GraphModule:
     """A copy in which the constants of a trace belong to the modules that read them, so that these
-    can be outlined, and equal ones are equal. :data:`NUMBER` is noted where all that reads one is
-    elementwise with something else, so that NumPy's number means the same."""
+    modules can be outlined, and in which equal constants are one. :data:`NUMBER` is noted on a constant if
+    all its readers are elementwise ops with another operand, for which a Python number means the same."""
     gm = program.copy()
     taken: dict[str, set[str]] = {}
     reads = gm.graph.find_nodes(op="get_attr")
@@ -439,7 +440,7 @@ def with_own_constants(program: GraphModule) -> GraphModule:
         read_by += [(node, path, users) for path, users in readers.items()]
         if not readers:
             gm.graph.erase_node(node)
-    # by where they are read, since one that modules share stands before the first of these
+    # ordered by where they are read, because a constant that modules share stands before the first of them
     for node, path, users in sorted(read_by, key=lambda read: min(map(order.__getitem__, read[2]))):
         own, value = node, gm.get_attribute(node.target)
         if path:
@@ -462,8 +463,8 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _free_name(user: Node, constant: Node, taken: set[str]) -> str:
-    """What the program calls a constant, ``mask`` in ``np.where(self.mask, x, 0)``, as far as that
-    can be told; else ``constant_0``, ..."""
+    """The program's name for a constant, ``mask`` in ``np.where(self.mask, x, 0)``, if it can be
+    found; otherwise ``constant_0``, ..."""
     wish, count = "constant", 0
     try:
         found = syntax_tree(user.loc.expression.strip()) if user.loc is not None else None

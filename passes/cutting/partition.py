@@ -1,24 +1,24 @@
-"""Partitions: groups of nodes that a back end, say, can run as a whole.
+"""Partitions: groups of nodes that can run as a whole, for instance on a back end.
 
 In: a GraphModule and a predicate on nodes. Out: connected groups of supported nodes such that no
-group depends on itself through nodes outside of it; :func:`fuse_partitions` makes a submodule of
-each. :class:`CapabilityBasedPartitioner` is the same in torch.fx's classes, with objects that say of
-a node whether it is supported.
+group depends on itself through nodes outside it; :func:`fuse_partitions` makes a submodule of each.
+:class:`CapabilityBasedPartitioner` does the same with torch.fx's classes, where objects decide
+whether a node is supported.
 
-How, in time near-linear in the graph:
+The algorithm takes time near-linear in the size of the graph:
 
-1. *Levels.* A node's level is the most changes from a supported to an unsupported node on any path
-   that leads to it. Levels never fall along an edge, and rise where a path leaves a group; hence
-   supported neighbours of one level may be united without making a circle. This one walk (with
-   union-find) makes most groups.
-2. *Merging.* Two neighbouring groups A -> B of different levels may be one unless another path
-   leads from A to B. All groups and unsupported nodes stand in a topological order, which is kept
-   true as in D. J. Pearce and P. H. J. Kelly, "A dynamic topological sort algorithm for directed
-   acyclic graphs", ACM JEA 11 (2006): only what stands between A and B is searched, forwards from A
-   and backwards from B, and only that is given new places. This is repeated until no neighbours can
-   be merged. The searches together take at most ``EFFORT`` steps for each node and edge of the
-   graph; where that does not suffice (which takes thousands of groups entangled across the whole
-   graph) groups stay smaller than they could be, but right.
+1. *Levels.* A node's level is the largest number of changes from a supported to an unsupported node
+   on any path that leads to it. Levels never fall along an edge, and rise where a path leaves a
+   group; hence supported neighbours of the same level may be united without creating a cycle. This
+   one walk (with union-find) finds most groups.
+2. *Merging.* Two neighbouring groups A -> B of different levels may be merged unless another path
+   leads from A to B. All groups and unsupported nodes are kept in a topological order, updated as in
+   D. J. Pearce and P. H. J. Kelly, "A dynamic topological sort algorithm for directed acyclic
+   graphs", ACM JEA 11 (2006): only items between A and B are searched, forwards from A and backwards
+   from B, and only those are moved. This is repeated until no neighbours can be merged. All searches
+   together take at most ``EFFORT`` steps for each node and edge of the graph; if that is not enough
+   (which takes thousands of groups entangled across the whole graph), groups stay smaller than they
+   could be, but are still valid.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ EFFORT = 16
 
 
 class Partition:
-    """Supported nodes, in graph order, that may become one submodule. ``nodes`` is a dict of them
-    with None, or with their places if ``node_orders`` said so, as in torch.fx."""
+    """Supported nodes, in graph order, that may become one submodule. As in torch.fx, ``nodes`` is a
+    dict whose values are None, or the places of the nodes if ``node_orders`` gave them."""
 
     def __init__(
         self, id: int | None = None, nodes: Iterable[Node] = (), node_orders: Iterable[int] | None = None
@@ -75,10 +75,10 @@ def partition(
     gm: GraphModule, is_supported: Callable[[Node], bool], min_size: int = 1, connected: bool = True
 ) -> list[Partition]:
     """Groups of connected nodes for which ``is_supported(node)`` is true, in order of their first
-    nodes; no two neighbouring groups could be one group without a circle of dependencies. Without
-    ``connected`` this holds for any two groups, so that what is computed side by side is one, too.
+    nodes; no two neighbouring groups could be merged without a cycle of dependencies. With
+    ``connected=False`` this holds for any two groups, so that independent nodes may also share one.
 
-    The predicate is asked for every call; elements of a call with several results go with it, and
+    The predicate is called for every call. Elements of a call with several results go with it, and
     weights need not be supported. Groups of fewer than ``min_size`` nodes are left out."""
     calls = [n for n in gm.graph.nodes if n.op.startswith("call_")]
     sources = {n: element_source(n) for n in calls}
@@ -100,10 +100,10 @@ def partition(
 
 @checked
 def fuse_partitions(gm: GraphModule, partitions: Iterable[Partition]) -> GraphModule:
-    """``gm`` with a submodule ``submod_ID`` for each partition; all other nodes stay.
+    """Replace each partition in ``gm`` by a call of a submodule ``submod_ID``; all other nodes stay.
 
-    Raises ArgumentError for partitions of another graph, GraphError where they depend on each other
-    in a circle (those of :func:`partition` do not)."""
+    Raises ArgumentError for partitions of another graph, and GraphError if they depend on each other
+    in a cycle (those of :func:`partition` do not)."""
     ids = {node: p.id for p in partitions for node in p.nodes}
     for node in ids:
         if node.graph is not gm.graph:
@@ -112,7 +112,7 @@ def fuse_partitions(gm: GraphModule, partitions: Iterable[Partition]) -> GraphMo
 
 
 class _Groups:
-    """Merges items 0, 1, ..., of which each comes after those it depends on."""
+    """Merges items 0, 1, ..., each of which comes after the items it depends on."""
 
     def __init__(self, supported: list[bool], edges: list[tuple[int, int]]) -> None:
         self.supported = supported
@@ -122,7 +122,7 @@ class _Groups:
         for a, b in edges:
             self.before[b].add(a)
             self.after[a].add(b)
-        self.place: dict[int, int] = {}  # of the items that are left: a topological order
+        self.place: dict[int, int] = {}  # a topological order of the remaining items
         self.effort = EFFORT * (len(supported) + len(edges))
 
     def run(self, connected: bool) -> list[int | None]:
@@ -144,7 +144,7 @@ class _Groups:
         return item
 
     def _union(self, a: int, b: int) -> int:
-        """One item for two; the larger one takes the edges of the smaller."""
+        """Unite two items; the one with more edges takes over the edges of the other."""
         size = [len(self.before[i]) + len(self.after[i]) for i in (a, b)]
         if size[0] < size[1]:
             a, b = b, a
@@ -174,7 +174,7 @@ class _Groups:
                 self._union(self._find(a), self._find(b))
 
     def _sort(self) -> None:
-        """Places in a topological order (Kahn)."""
+        """Set places in a topological order (Kahn's algorithm)."""
         items = [i for i in range(len(self.parent)) if self.parent[i] == i]
         waiting = {i: len(self.before[i]) for i in items}
         ready = [i for i in items if not waiting[i]]
@@ -188,7 +188,7 @@ class _Groups:
 
     # -- 2: merging neighbours -----------------------------------------------------------------
     def _sweep(self) -> bool:
-        """Try to merge each group with those it reads, the nearest first. True if any merged."""
+        """Try to merge each group with the groups it reads, the nearest first. True if any were merged."""
         merged = False
         for item in sorted(self.place, key=self.place.__getitem__):
             group = self._find(item)
@@ -204,7 +204,7 @@ class _Groups:
         return merged
 
     def _merge_side_by_side(self) -> None:
-        """Merge groups that do not read each other, each with the first that it can be one with."""
+        """Merge groups that do not read each other, each with the first possible one."""
         groups: list[int] = []
         for item in sorted((i for i in self.place if self.supported[i]), key=self.place.__getitem__):
             for index, other in enumerate(groups):
@@ -217,8 +217,8 @@ class _Groups:
                 groups.append(item)
 
     def _merge(self, a: int, b: int) -> bool:
-        """Merge ``a`` and ``b``, which stands behind it, unless a path that is longer than from one
-        to its reader leads from ``a`` to ``b``."""
+        """Merge ``a`` with ``b``, which comes after it, unless a path through other items leads from
+        ``a`` to ``b``."""
         low, high = self.place[a], self.place[b]
 
         def search_forwards() -> set[int] | None:
@@ -227,7 +227,7 @@ class _Groups:
         def search_backwards() -> set[int] | None:
             return self._reached(b, a, self.before, lambda place: place > low)
 
-        forwards_first = len(self.after[a]) <= len(self.before[b])  # likely the cheaper side
+        forwards_first = len(self.after[a]) <= len(self.before[b])  # probably the cheaper direction
         if forwards_first:
             forwards = search_forwards()
             backwards = search_backwards() if forwards else set()
@@ -236,22 +236,22 @@ class _Groups:
             forwards = search_forwards() if backwards else set()
         if forwards is None or backwards is None:
             return False
-        if forwards and backwards:  # what leads to b, then the new group, then what a leads to
+        if forwards and backwards:  # the items before b, then the new group, then the items after a
             ordered = [sorted(s, key=self.place.__getitem__) for s in (backwards, forwards)]
             places = sorted(self.place[i] for i in (a, b, *backwards, *forwards))
             self.place |= dict(zip(ordered[0], places))
             self.place |= dict(zip(ordered[1], places[len(backwards) + 2 :]))
             middle = places[len(backwards)]
         elif backwards or (forwards_first and not forwards):
-            middle = high  # nothing that a leads to stands between
+            middle = high  # no item after a lies between
         else:
-            middle = low  # nothing that leads to b stands between
+            middle = low  # no item before b lies between
         self.place[self._union(a, b)] = middle
         return True
 
     def _reached(self, start: int, end: int, edges: list[set[int]], between: Callable[[int], bool]) -> set[int] | None:
-        """What ``start`` leads to between it and ``end``; None if that leads to ``end`` (or the
-        effort is used up)."""
+        """The items between ``start`` and ``end`` that ``start`` leads to; None if one of them leads
+        to ``end`` (or the effort is used up)."""
         reached: set[int] = set()
         work = [start]
         while work:
@@ -276,23 +276,23 @@ SupportedDtypes = tuple[Sequence[Sequence[Any] | None], Mapping[str, Sequence[An
 
 
 def get_node_target(submodules: Mapping[str, Module], node: Node) -> str:
-    """The name of what a call calls: of the op, or of the leaf module's class."""
+    """The name of the callee of a call: of the op, or of the leaf module's class."""
     if node.op == "call_module":
         return type(submodules[node.target]).__name__
     return node.target.name if isinstance(node.target, Op) else str(node.target)
 
 
 class OperatorSupportBase(abc.ABC):
-    """Says whether a back end supports a node; subclass it, or :func:`create_op_support`."""
+    """Decides whether a back end supports a node; subclass it, or use :func:`create_op_support`."""
 
     @abc.abstractmethod
     def is_node_supported(self, submodules: Mapping[str, Module], node: Node) -> bool:
-        """``submodules`` are the leaf modules by their paths."""
+        """Whether the node is supported; ``submodules`` holds the leaf modules by path."""
 
 
 class OperatorSupport(OperatorSupportBase):
-    """Supports what is in a table: ops (or their names, or functions that mean one) and classes of
-    leaf modules (or their names), each with None or the dtypes of its operands."""
+    """Supports the entries of a table: ops (or their names, or functions that stand for one) and
+    classes of leaf modules (or their names), each with None or the dtypes of its operands."""
 
     _support_dict: Mapping[Any, SupportedDtypes] = {}
 
@@ -328,7 +328,7 @@ def _has_one_of(node: Node, dtypes: Iterable[Any]) -> bool:
 
 
 def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase:
-    """An :class:`OperatorSupportBase` of a function."""
+    """An :class:`OperatorSupportBase` that calls a function."""
 
     class FunctionalOperatorSupport(OperatorSupportBase):
         def is_node_supported(self, submodules: Mapping[str, Module], node: Node) -> bool:
@@ -338,21 +338,21 @@ def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Support for the nodes that all of the given ones support."""
+    """Support for the nodes that all of the given objects support."""
     return create_op_support(lambda modules, node: all(s.is_node_supported(modules, node) for s in op_support))
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Support for the nodes that any of the given ones supports."""
+    """Support for the nodes that at least one of the given objects supports."""
     return create_op_support(lambda modules, node: any(s.is_node_supported(modules, node) for s in op_support))
 
 
 class OpSupports:
-    """Usual reasons to decline a node, for :func:`chain`."""
+    """Common reasons to decline a node, for use with :func:`chain`."""
 
     @classmethod
     def decline_if_input_dtype(cls, dtype: Any) -> OperatorSupportBase:
-        """Declines nodes that read a value of that dtype."""
+        """Declines nodes that read a value of the given dtype."""
         return create_op_support(lambda _, node: not any(_has_one_of(used, [dtype]) for used in node.all_input_nodes))
 
     @classmethod
@@ -362,10 +362,11 @@ class OpSupports:
 
 
 class CapabilityBasedPartitioner:
-    """Groups of what ``operator_support`` supports; unless ``skip_horizontal_fusion`` what is
-    computed side by side may be one group. Without ``allows_single_node_partition`` a group has two
-    calls or more, those of ``non_compute_ops`` (and elements of results) not counted, or one of
-    ``allowed_single_node_partition_ops``; both are ops or their names."""
+    """Groups the nodes that ``operator_support`` supports. Unless ``skip_horizontal_fusion`` is set,
+    nodes that do not depend on each other may share a group. Without
+    ``allows_single_node_partition`` a group must have at least two calls, not counting those of
+    ``non_compute_ops`` (and elements of results), or one call of
+    ``allowed_single_node_partition_ops``. Both are ops or their names."""
 
     def __init__(
         self,
@@ -407,12 +408,12 @@ class CapabilityBasedPartitioner:
         return len(computing) > 1 or any(name in self.allowed_single for name in names)
 
     def remove_bookend_non_compute_ops(self, partitions: Iterable[Partition]) -> None:
-        """Take calls of ``non_compute_ops`` out of the groups where they are at its border: nothing
-        in the group that computes comes before them, or nothing after."""
+        """Remove calls of ``non_compute_ops`` at the border of a group: those before all or after all
+        computing nodes of the group."""
         for group in partitions:
             calls = list(group.nodes)
             for nodes in (calls, calls[::-1]):
-                inner: set[Node] = set()  # computes, or comes after something that does
+                inner: set[Node] = set()  # nodes that compute, or come after one that does
                 for node in nodes:
                     near = node.all_input_nodes if nodes is calls else node.users
                     is_free = isinstance(node.target, Op) and node.target.name in (self.non_compute_ops)
@@ -422,9 +423,9 @@ class CapabilityBasedPartitioner:
                         group.remove_node(node)
 
     def fuse_partitions(self, partitions: Iterable[Partition], prefix: str = "fused_") -> GraphModule:
-        """The module itself, with a submodule for each group."""
+        """Replace the groups in the module itself by calls of submodules."""
         return fuse_by_partitions(self.graph_module, [p.nodes for p in partitions], prefix)
 
     def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
-        """Both at once."""
+        """Propose the partitions and fuse them."""
         return self.fuse_partitions(self.propose_partitions(), prefix)

@@ -1,4 +1,4 @@
-"""Splitting a graph into submodules, torch.fx's ``split_module``.
+"""Split a graph into submodules, as torch.fx's ``split_module`` does.
 
 In: a GraphModule and a function from nodes to partition ids. Out: a GraphModule that calls one
 GraphModule for each partition, in dependency order::
@@ -39,20 +39,21 @@ def split_module(
     partition_affix: str | None = None,
     tuple_return: bool = False,
 ) -> GraphModule:
-    """Call one submodule ``submod_ID`` for each id that ``split_callback(node)`` returns.
+    """Split the module into one submodule ``submod_ID`` for each id that ``split_callback(node)``
+    returns; the result calls them.
 
-    The callback is asked for every call; None leaves the node in the outer graph. Elements of a
-    call with several results go with the call; weights go where they are read, and
-    ``qualname_map`` gets their new paths with the old ones. Arguments and results of submodules are
+    The callback is called for every call; None leaves the node in the outer graph. Elements of a
+    call with several results go with the call. Weights go where they are read, and
+    ``qualname_map`` receives the old path for each new one. Arguments and results of submodules are
     in order of use. The result runs as the original does: nodes that draw random numbers, and leaf
-    modules, keep their order. A submodule takes gm's named sizes from its arguments, if need be
-    from an additional one in front.
+    modules, keep their order. A submodule takes the named sizes of ``gm`` from its arguments, or if
+    necessary from an additional one in front.
 
-    The parameters are torch.fx's. ``root_m`` is not needed: ``split_module(gm, callback)`` is a
-    call, too. Nodes keep their names, and calls the order of the graph as far as they can, in any
-    case. Without ``keep_original_input_name`` the inputs of submodules are ``arg_0``, ...;
-    ``partition_affix`` makes ``submod_AFFIX_ID``; with ``tuple_return`` a single result is a
-    tuple, too. ``meta["partition_names"]`` of the result are the submodules.
+    The parameters are those of torch.fx. ``root_m`` is not needed: ``split_module(gm, callback)``
+    works, too. Nodes always keep their names, and calls keep the order of the graph as far as
+    possible. Without ``keep_original_input_name`` the inputs of submodules are named ``arg_0``, ...;
+    ``partition_affix`` gives ``submod_AFFIX_ID``; with ``tuple_return`` a single result is returned
+    as a tuple. ``meta["partition_names"]`` of the result lists the submodules.
 
     Raises GraphError naming the values by which partitions depend on each other in a circle."""
     callback: Any = root_m if split_callback is None else split_callback
@@ -80,12 +81,11 @@ def split_by_tags(
     return_tuple: bool = False,
     GraphModuleCls: type[GraphModule] = GraphModule,
 ) -> Any:
-    """Call one submodule for each of ``tags``, named after it and in their order, of the nodes with
-    that ``node.tag``; see :func:`split_module`. ``return_fqn_mapping``: returns the result and the
-    new path for each path of a weight or leaf module.
+    """Split into one submodule for each of ``tags``, named after it and in their order; it holds the
+    nodes whose ``node.tag`` is that tag. See :func:`split_module`. With ``return_fqn_mapping`` the
+    function returns the result and a dict from each path of a weight or leaf module to its new path.
 
-    Raises GraphError for a call without one of the tags, and where a node needs one of a later
-    tag."""
+    Raises GraphError for a call without one of the tags, and if a node needs a node of a later tag."""
     order_of: dict[Any, int] = {tag: i for i, tag in enumerate(tags)}
     assignment = with_results(gm, lambda n: getattr(n, "tag", None))
     place: dict[Node, int] = {}
@@ -114,11 +114,10 @@ def split_by_tags(
 def fuse_by_partitions(
     gm: GraphModule, partitions: Iterable[Iterable[Node]], prefix: str = "fused_", always_return_tuple: bool = False
 ) -> GraphModule:
-    """Put a submodule ``fused_ID`` in place of each group of nodes, in ``gm`` itself, which is
-    returned; ``gm.undo()`` takes it back. Results are in the graph's order.
+    """Replace each group of nodes by a call of a submodule ``fused_ID``, in ``gm`` itself, which is
+    returned; ``gm.undo()`` reverts it. Results are in the graph's order.
 
-    Raises GraphError for nodes of another graph, and where groups depend on each other in a
-    circle."""
+    Raises GraphError for nodes of another graph, and if groups depend on each other in a circle."""
     graph = gm.graph
     groups = {node: i for i, nodes in enumerate(partitions) for node in nodes}
     for node in groups:
@@ -148,7 +147,7 @@ def fuse_by_partitions(
 
 
 def with_results(gm: GraphModule, key_of: Callable[[Node], Hashable | None]) -> dict[Node, Hashable]:
-    """The key of each call that has one; elements of a call's results have that of the call."""
+    """The key of each call that has one; elements of a call's results get the key of the call."""
     assignment: dict[Node, Hashable] = {}
     for node in gm.graph.nodes:
         if node.op in ("call_function", "call_module"):
@@ -160,7 +159,7 @@ def with_results(gm: GraphModule, key_of: Callable[[Node], Hashable | None]) -> 
 
 
 def read_paths(gm: GraphModule) -> list[str]:
-    """Paths of the weights that a graph reads and the modules that it calls, each once."""
+    """Paths of the weights that a graph reads and of the modules that it calls, each once."""
     nodes = (n for n in gm.graph.nodes if n.op in ("get_attr", "call_module"))
     return list(dict.fromkeys(node.target for node in nodes))
 
@@ -172,8 +171,8 @@ def _calls(
     as_tuple: bool,
     taken: set[str] | None = None,
 ) -> CallingModule:
-    """A submodule for each key. ``taken``: names that they cannot have; None: what the graph reads
-    outside of them. With it results are in the graph's order."""
+    """Make a submodule for each key. ``taken`` holds names that they must not have; None means the
+    names that the graph reads outside them. If it is given, results are in the graph's order."""
     regions = cut(gm.graph, assignment)
     for region in regions.values():
         bind_named_dims(gm.graph, region)
@@ -190,13 +189,13 @@ def _calls(
     return CallingModule(gm, assignment, regions, children, as_tuple)
 
 
-RESULT = "result"  # in the meta of a call: what the value was called that it gives
+RESULT = "result"  # in the meta of a call: the former name of its result
 
 
 class CallingModule:
-    """Writes the graph that calls a submodule for each region; ``children`` says by the region's
-    key at which path, and what it is. ``items`` are regions and other calls in the order in which
-    they go into it, and ``values`` what is read there in place of the nodes of ``gm``."""
+    """Builds the graph that calls a submodule for each region. ``children`` gives, by the region's
+    key, the path of the submodule and the submodule. ``items`` are regions and other calls in their
+    new order, and ``values`` are the values that replace nodes of ``gm``."""
 
     def __init__(
         self,
@@ -235,7 +234,7 @@ class CallingModule:
         with graph.with_origin(output):
             graph.output(map_nodes(output.args[0], self.values.__getitem__))
         graph.interface, graph.taps = old.interface, old.taps
-        if graph.interface is not None and graph.states:  # the outer module has them, at its root
+        if graph.interface is not None and graph.states:  # they belong to the root of the outer module
             graph.interface = replace(graph.interface, states=tuple((t, t) for t, _ in graph.states))
             holder |= {target: self.gm.get_attribute(path) for target, path in old.states}
         made = kind(holder, graph, self.gm.name)
@@ -243,11 +242,11 @@ class CallingModule:
         return made
 
     def origin(self, graph: Graph, key: Any, node: Node) -> Any:
-        """What gives the call for a region, or a result of it, the origin of a node."""
+        """A context that gives the call of a region, or a result of it, the origin of a node."""
         return graph.with_origin(node)
 
     def call(self, graph: Graph, key: Any) -> None:
-        """A call of the submodule for one region, and the values it gives."""
+        """Add the call of the submodule for one region, and record its results."""
         region, (name, _) = self.regions[key], self.children[key]
         arguments = tuple(self.values.get(n, n) for n in region.inputs)
         types = tuple(n.type for n in region.outputs)
@@ -266,8 +265,8 @@ class CallingModule:
 
 # -- dependencies between partitions ---------------------------------------------------------------
 def dependencies(gm: GraphModule) -> Iterator[tuple[Node, Node]]:
-    """(earlier, later) for all calls of which one must run before the other: it reads the other's
-    value, or both have effects (random numbers, leaf modules) and stand in this order."""
+    """Pairs (earlier, later) of calls that must keep their order: the later one reads the earlier
+    one's value, or both have effects (random numbers, leaf modules)."""
     effect: Node | None = None
     for node in gm.graph.nodes:
         if not node.op.startswith("call_"):
@@ -282,8 +281,8 @@ def dependencies(gm: GraphModule) -> Iterator[tuple[Node, Node]]:
 
 
 def order(gm: GraphModule, assignment: dict[Node, Hashable]) -> list[Node | list[Node]]:
-    """Unassigned calls and partitions (lists of nodes) so that each comes after what it needs; as
-    near to graph order as possible. Raises GraphError naming a circle."""
+    """Unassigned calls and partitions (as lists of nodes), each after what it needs and as near to
+    graph order as possible. Raises GraphError naming a circle."""
     items, done, needs = _sorted_items(gm, assignment)
     if len(done) < len(items):
         raise GraphError(_circle(needs, set(range(len(items))) - set(done), assignment))
@@ -291,7 +290,7 @@ def order(gm: GraphModule, assignment: dict[Node, Hashable]) -> list[Node | list
 
 
 def entangled(gm: GraphModule, assignment: dict[Node, Any]) -> set[Any]:
-    """The partitions that depend on themselves through others, and those between such ones."""
+    """The partitions that depend on themselves through others, and those on a path between such partitions."""
     items, done, needs = _sorted_items(gm, assignment)
     left = set(range(len(items))) - set(done)
     while True:
@@ -304,8 +303,8 @@ def entangled(gm: GraphModule, assignment: dict[Node, Any]) -> set[Any]:
 def _sorted_items(
     gm: GraphModule, assignment: dict[Node, Hashable]
 ) -> tuple[list[Node | list[Node]], list[int], list[dict[int, tuple[Node, Node]]]]:
-    """Calls and partitions, the order in which they can run as far as there is one, and which
-    others each of them needs."""
+    """Calls and partitions; the order in which they can run, as far as there is one; and for each
+    item the others that it needs."""
     items: list[Node | list[Node]] = []
     item_of: dict[Node, int] = {}
     first: dict[Any, int] = {}
@@ -344,7 +343,7 @@ def _sorted_items(
 
 
 def _circle(needs: list[dict[int, tuple[Node, Node]]], left: set[int], assignment: dict[Node, Hashable]) -> str:
-    """Names the values of one circle: every item that is left needs another one that is left."""
+    """Names the values along one circle: every remaining item needs another remaining item."""
     item = min(left)
     seen: dict[int, int] = {}
     while item not in seen:

@@ -1,8 +1,8 @@
-"""Cutting a region out of a graph.
+"""Cut a region out of a graph.
 
-In: a GraphModule and some of its nodes. Out: a GraphModule of just these nodes: its inputs are the
-values they read from outside, its outputs the values read outside, weights stay weights.
-:mod:`fxlite.passes.cutting.inline_modules` is the way back.
+In: a GraphModule and some of its nodes. Out: a GraphModule of just these nodes. Its inputs are the
+values that they read from outside, its outputs the values that are read outside; weights stay
+weights. :mod:`fxlite.passes.cutting.inline_modules` is the inverse.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fxlite.types.tensor_type import TensorType
 
 @dataclass
 class Region:
-    """Nodes to be cut out, in graph order: ``nodes`` are calls (maybe the graph's output),
-    ``inputs`` the values they read from outside, weights apart, ``outputs`` the values read
-    outside; where there are none, those that are not read. Both are in order of use."""
+    """Nodes to cut out. ``nodes`` are calls (and perhaps the graph's output) in graph order,
+    ``inputs`` the values they read from outside except weights, and ``outputs`` the values read
+    outside, or if there are none, those that nobody reads. Both are in order of use."""
 
     nodes: list[Node] = field(default_factory=list)
     inputs: dict[Node, None] = field(default_factory=dict)
@@ -48,16 +48,17 @@ def extract_subgraph(
 ) -> GraphModule:
     """The part of ``gm`` that holds these nodes, as a GraphModule over the same weights.
 
-    ``nodes`` (or their names) may be any set: what they read from outside becomes an input under
-    its producer's name and with its type, what is read outside (or, where nothing is, what is not
-    read at all) is returned, both in graph order. With the graph's output in the set the result has the
-    structure of gm's result. Or give a cut: ``outputs`` and everything they need up to ``inputs``
-    (defaults: gm's results, gm's inputs); inputs and results then have the order given. Results of
-    a node with several results stay with that node. A size that the part uses in an attribute and
-    that none of its inputs has gets the input of gm that has it as a further input.
+    ``nodes`` (or their names) may be any set. Each value that they read from outside becomes an
+    input with its producer's name and type. The values that are read outside are returned, or if
+    there are none, those that nobody reads; both are in graph order. If the graph's output is in the
+    set, the result has the structure of gm's result. Alternatively give a cut: ``outputs`` and
+    everything they need up to ``inputs`` (by default gm's results and gm's inputs); inputs and
+    results then have the order given. Results of a node with several results stay with that node. If
+    the part uses a size in an attribute and none of its inputs has that size, the input of gm that
+    has it becomes a further input.
 
     Raises ArgumentError for nodes of another graph, names that do not exist, or an empty set, and
-    GraphError where a cut leaves an input of gm that is not reached through ``inputs``."""
+    GraphError if an input of gm is needed that is not behind one of ``inputs``."""
     if (nodes is None) == (inputs is None and outputs is None):
         raise ArgumentError("extract_subgraph takes either nodes, or inputs= and outputs=")
     graph = gm.graph
@@ -88,7 +89,7 @@ def extract_subgraph(
 def cut(graph: Graph, assignment: Mapping[Node, Hashable]) -> dict[Any, Region]:
     """The regions of an assignment of calls to regions, by key, found in one walk.
 
-    Nodes that are not assigned are outside of all regions."""
+    Nodes that are not assigned are outside all regions."""
     regions: dict[Any, Region] = {}
     for node in graph.nodes:
         own = assignment.get(node)
@@ -144,7 +145,7 @@ def _resolve(graph: Graph, nodes: Iterable[Node | str]) -> list[Node]:
 
 
 def _between(graph: Graph, inputs: list[Node] | None, outputs: list[Node] | None) -> Region:
-    """What ``outputs`` need, up to ``inputs``."""
+    """The region of everything that ``outputs`` need, up to ``inputs``."""
     border = set(graph.placeholders if inputs is None else inputs)
     for node in border:
         if isinstance(node.type, (tuple, list)):
@@ -180,8 +181,7 @@ def _between(graph: Graph, inputs: list[Node] | None, outputs: list[Node] | None
 
 # -- named sizes -----------------------------------------------------------------------------------
 def bind_named_dims(graph: Graph, region: Region) -> None:
-    """Put inputs of the graph in front of the region's until its named sizes can be read off its
-    inputs."""
+    """Add inputs of the graph in front of the region's inputs until these determine its named sizes."""
     used = frozenset[str]().union(*(shapes.names(list(n.kwargs.values())) for n in region.nodes))
     if not _unbound(region.inputs, used):
         return
@@ -194,8 +194,8 @@ def bind_named_dims(graph: Graph, region: Region) -> None:
 
 
 def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
-    """Named sizes that are used, or occur in the inputs' types, and cannot be solved from these by
-    :func:`fxlite.types.tensor_type.bind_dims`: bare names first, then the other sizes in order."""
+    """Named sizes that are used, or occur in the inputs' types, and cannot be solved from these types
+    by :func:`fxlite.types.tensor_type.bind_dims`: bare names first, then the other sizes in order."""
     bound: set[str] = set()
     pending: list[Any] = []
     for node in inputs:
@@ -218,9 +218,9 @@ def _unbound(inputs: Iterable[Node], used: frozenset[str]) -> frozenset[str]:
 
 # -- the new module --------------------------------------------------------------------------------
 def build(gm: GraphModule, region: Region, name: str, prefix: str = "", as_tuple: bool = False) -> GraphModule:
-    """A GraphModule of copies of the region's nodes over gm's weights. One output is returned as it
-    is, several (``as_tuple``: in any case) as a tuple. ``prefix`` is taken off the paths of what it
-    reads and calls."""
+    """A GraphModule of copies of the region's nodes over gm's weights. A single output is returned as
+    it is (unless ``as_tuple``), several as a tuple. ``prefix`` is removed from the paths of the
+    weights that it reads and the modules that it calls."""
     graph = Graph()
     graph.take_conditions(gm.graph, _sizes(region.inputs))
     values: dict[Node, Node] = {}
@@ -267,7 +267,7 @@ def _sizes(inputs: Iterable[Node]) -> frozenset[str]:
 
 
 def free_name(wish: str, taken: set[str]) -> str:
-    """``wish``, ``wish_1``, ...: the first that is not taken, which it is from now on."""
+    """The first of ``wish``, ``wish_1``, ... that is not taken; it is added to ``taken``."""
     name, count = wish, 0
     while name in taken:
         count += 1
@@ -277,8 +277,8 @@ def free_name(wish: str, taken: set[str]) -> str:
 
 
 def _placeholder(graph: Graph, node: Node, taken: set[str], optional: bool) -> Node:
-    """An input for a value computed outside; inputs keep their parameter's name and, where no input
-    without one follows, its default."""
+    """An input for a value computed outside. Inputs of the graph keep their parameter's name and their
+    default, unless an input without a default follows."""
     target = node.target if node.op == "placeholder" else node.name
     target = free_name(target, taken)
     args = node.args if optional else ()

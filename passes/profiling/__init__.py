@@ -1,2 +1,2 @@
-"""Profiling: where the time of a program goes, measured, and how far that is from the machine's
+"""Profiling: measure where the time of a program goes, and how far it is from the machine's
 limits."""

@@ -1,9 +1,10 @@
 """Cliffs: the parts of a call that are far below what the machine allows, why, and what to do.
 
 In: a :class:`~fxlite.passes.profiling.record.Profile` with roofs. Out: a :class:`Cliff` for each row that takes
-some share of the time and reaches less than half of its roof, the most to gain first. Reasons are read off the
-nodes that the row computes: no template takes them, they widen to float64, call the C library, read in
-another order than memory has, look elements up, or are so short that the call of the kernel is what counts.
+a considerable share of the time and reaches less than half of its roof, ordered by the possible gain. Reasons
+are found in the nodes that the row computes: no template takes them, they widen to float64, call the C library,
+read elements in another order than they are stored, look elements up, or are so short that the call of the
+kernel dominates.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ Reason = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cliff:
-    """A row, its share of the time of all rows, the part that it reaches of what limits it, and the reasons,
-    each with what to do; of a node that NumPy computes there are none."""
+    """A row, its share of the time of all rows, the fraction of its roof that it reaches, and the reasons, each
+    with advice. A node that NumPy computes has no reasons."""
 
     row: Row
     share: float
@@ -44,12 +45,12 @@ class Cliff:
 
     @property
     def gain(self) -> float:
-        """The share of the time of all rows that would be gone at the roof."""
+        """The share of the time of all rows that would be saved if the row reached its roof."""
         return self.share * (1 - self.reached)
 
 
 class Cliffs(Printed, tuple[Cliff, ...]):
-    """The cliffs of a profile, the most to gain first; prints with reasons and advice."""
+    """The cliffs of a profile, ordered by possible gain; prints with reasons and advice."""
 
     profile: Profile
     least: tuple[float, float]
@@ -88,8 +89,8 @@ def _heading(cliff: Cliff) -> Text:
 
 
 def find_cliffs(profile: Profile, share: float = 0.03, reached: float = 0.5) -> Cliffs:
-    """The rows that take more than this share of the time and reach less than this part of their roof. Raises
-    ArgumentError for numbers that are none from 0 to 1, and for a profile without roofs."""
+    """The rows that take more than ``share`` of the time and reach less than ``reached`` of their roof. Raises
+    ArgumentError for numbers outside 0 to 1, and for a profile without roofs."""
     for name, value in (("share", share), ("reached", reached)):
         if not 0 <= value <= 1:
             raise ArgumentError(f"{name} must be a part of the whole, from 0 to 1, not {value!r}")
@@ -120,7 +121,7 @@ def _by_loops(row: Row, nodes: list[Node]) -> Reason | None:
 
 
 def _widened(row: Row, nodes: list[Node]) -> Reason | None:
-    """A node that computes float64 of a float32."""
+    """A node that computes in float64 although an operand is float32."""
     for node in nodes:
         types = [n.type for n in node.all_input_nodes]
         narrow = [n.name for n, t in zip(node.all_input_nodes, types) if _dtype(t) == "f32"]
@@ -134,7 +135,7 @@ def _widened(row: Row, nodes: list[Node]) -> Reason | None:
 
 
 def _library(row: Row, nodes: list[Node]) -> Reason | None:
-    """Functions that C has no SIMD code for."""
+    """Functions for which the C code has no SIMD implementation."""
     by_ufunc = {function.compute: function for function in FUNCTIONS.values()}
     called = {}
     for node in nodes:
@@ -152,7 +153,7 @@ def _library(row: Row, nodes: list[Node]) -> Reason | None:
 
 
 def _other_order(row: Row, nodes: list[Node]) -> Reason | None:
-    """A view that reads elements in another order than they are stored in, as the innermost."""
+    """A view by which the innermost loop reads elements in another order than they are stored."""
     for node in nodes:
         source = node.all_input_nodes[0] if node.all_input_nodes else None
         if node.target.kind != "view" or source is None or source in nodes:

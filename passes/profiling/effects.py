@@ -1,10 +1,10 @@
-"""Before and after a pipeline: what each pass should change by the costs, what it does change by the
-clock, and the rewrites that it made.
+"""Before and after a pipeline: the change that costs predict for each pass, the change that is
+measured, and the rewrites that the pass made.
 
 In: a GraphModule, passes and inputs. Out: :class:`BeforeAfter`, which prints as a table with a row
-for each pass and, below it, one for each kind of rewrite. The program as it is after each pass is
-run in turns with all others, so that they meet the same load; a pass's effect is the median of the
-ratios of calls that stand side by side.
+for each pass and, below it, one for each kind of rewrite. The programs before and after each pass run
+in turns, so that all meet the same load; a pass's effect is the median of the ratios of neighbouring
+calls.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from fxlite.types.shapes import Dim
 # -- rewrites --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rewrite:
-    """One place: names of the ops ``before`` and ``after``, or the op ``instead``, which was there
-    already and is read now; the ``rule`` that made it (empty for a pass without rules), its
-    ``origin`` in the user's program, and what it adds to the whole in FLOPs and bytes (negative:
-    saves; None: unknown), each node counting as run by itself."""
+    """One place that a pass changed: the names of the ops ``before`` and ``after``, or the op
+    ``instead`` that existed already and is now read; the ``rule`` that made it (empty for a pass
+    without rules), its ``origin`` in the user's program, and the change in FLOPs and bytes of the
+    whole program (negative: fewer; None: unknown), with each node counted as if run by itself."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -67,7 +67,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Was:
-    """What a node was: its op, cost and operands."""
+    """A snapshot of a node: its op, cost and operands."""
 
     op: str
     cost: Cost
@@ -75,7 +75,7 @@ class Was:
 
 
 def as_it_is(graph: Graph) -> dict[Node, Was]:
-    """What each call of a graph is now, to be compared after a pass."""
+    """A snapshot of each call of a graph, to compare with after a pass."""
     return {n: _now(n) for n in graph.nodes if n.op.startswith("call_")}
 
 
@@ -156,7 +156,7 @@ def _counted(ops: tuple[str, ...]) -> str:
 
 
 def relative(before: float | None, after: float | None) -> float | None:
-    """``after`` by ``before``, less 1; None where one is unknown or there was nothing."""
+    """``after / before - 1``; None if one is unknown or ``before`` is zero."""
     if before is None or after is None or not before:
         return None
     return after / before - 1
@@ -165,10 +165,10 @@ def relative(before: float | None, after: float | None) -> float | None:
 # -- states and changes ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class State:
-    """A program at one point of a pipeline: its ``parts`` (nodes that compute; of compiled code,
-    kernels), their FLOPs and bytes, ``memory`` (bytes of values held at most; of compiled code, the
-    workspace), ``least_seconds`` that the machine's roofs allow, all parts one after another, and
-    the ``seconds`` of a call in each round. None: unknown."""
+    """A program at one point of a pipeline: its ``parts`` (nodes that compute, or kernels of compiled
+    code), their FLOPs and bytes, ``memory`` (the most bytes of values held at once, or the workspace
+    of compiled code), ``least_seconds`` that the machine's roofs allow for all parts one after
+    another, and the ``seconds`` of a call in each round. None means unknown."""
 
     parts: int
     flops: int | None
@@ -189,8 +189,8 @@ _WIDEST_INTERVAL = 1.5
 
 @dataclass(frozen=True)
 class Change:
-    """A relative change of the time: -0.25 is a quarter less. It lies between ``low`` and ``high``
-    with a probability of 95 %."""
+    """A relative change of the time: -0.25 is a quarter less. With a probability of 95 % it lies
+    between ``low`` and ``high``."""
 
     value: float
     low: float
@@ -198,13 +198,13 @@ class Change:
 
     @property
     def is_noise(self) -> bool:
-        """True if no change at all is as likely as that."""
+        """True if the interval includes no change at all."""
         return self.low <= 0 <= self.high
 
     @property
     def is_known(self) -> bool:
-        """False where the times varied so much that the interval says nothing: it is wider than from
-        half of the time to twice as much."""
+        """False if the times varied so much that the interval means nothing, because it is wider than
+        the range from half the time to twice the time."""
         return self.high - self.low <= _WIDEST_INTERVAL
 
     def __str__(self) -> str:
@@ -215,8 +215,8 @@ class Change:
 
 @dataclass(frozen=True)
 class PassEffect:
-    """What one pass brings. ``is_same``: it changed nothing, or nothing of the compiled code, which
-    then was not measured again. ``refused``: places that it looked at and left alone."""
+    """The effect of one pass. ``is_same``: it changed nothing, or nothing in the compiled code, which
+    then was not measured again. ``refused``: how many places it looked at and left alone."""
 
     name: str
     before: State
@@ -227,7 +227,7 @@ class PassEffect:
 
     @property
     def predicted(self) -> float | None:
-        """Relative change of the least time that the roofs allow; None where it is unknown."""
+        """Relative change of the least time that the roofs allow; None if it is unknown."""
         return predicted_change(self.before, self.after)
 
     @property
@@ -238,8 +238,8 @@ class PassEffect:
 
 @dataclass(frozen=True, repr=False)
 class BeforeAfter(Printed):
-    """A pipeline measured: ``before`` all passes, then a step for each; ``dims`` are the sizes of
-    the named dims."""
+    """A pipeline measured: the state ``before`` all passes, then a step for each pass; ``dims`` are
+    the sizes of the named dims."""
 
     name: str
     backend: str
@@ -255,7 +255,7 @@ class BeforeAfter(Printed):
 
     @property
     def target(self) -> Backend:
-        """What ran it."""
+        """The back end that ran it."""
         return find_backend(self.backend)
 
     @property
@@ -265,12 +265,12 @@ class BeforeAfter(Printed):
 
     @property
     def predicted(self) -> float | None:
-        """Relative change that all passes together promise; None where it is unknown."""
+        """Predicted relative change by all passes together; None if it is unknown."""
         return predicted_change(self.before, self.after)
 
     @property
     def measured(self) -> Change:
-        """Relative change that all passes together bring."""
+        """Measured relative change by all passes together."""
         return measured_change(self.before, self.after)
 
     def __iter__(self) -> Iterator[PassEffect]:
@@ -296,9 +296,9 @@ def predicted_change(before: State, after: State) -> float | None:
 
 
 def measured_change(before: State, after: State) -> Change:
-    """The median of the ratios, round by round, and its 95 % interval, which is the one between two
-    order statistics and asks nothing of the distribution: ranks n/2 ± 0.98 √n (Conover, "Practical
-    Nonparametric Statistics")."""
+    """The median of the ratios, round by round, and its 95 % interval. The interval lies between two
+    order statistics, ranks n/2 ± 0.98 √n, and assumes nothing about the distribution (Conover,
+    "Practical Nonparametric Statistics")."""
     ratios = sorted(b / a for a, b in zip(before.seconds, after.seconds))
     count = len(ratios)
     low = max(math.floor(count / 2 - 0.98 * math.sqrt(count)), 0)
@@ -325,7 +325,7 @@ def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
 def _table(found: BeforeAfter) -> Table:
     is_python = found.target.part == "node"
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", min_width=12)  # gives way where the width does not suffice
+    table.add_column("", min_width=12)  # shrinks if the table is too wide
     parts = "nodes" if is_python else "kernels"
     for heading in (parts, "FLOPs", "bytes", "memory", "predicted", "measured"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -364,8 +364,8 @@ def _change_cells(before: State, after: State) -> list[str]:
 
 
 def _rewrite_rows(step: PassEffect, with_bytes: bool) -> Iterator[list[str]]:
-    """The rewrites of a pass, equal ones together, those that change most first. What compiled code
-    moves is decided by its kernels, not by nodes."""
+    """The rewrites of a pass, with equal ones combined and the largest changes first. Bytes are left
+    out for compiled code, where kernels and not nodes decide what is moved."""
     kinds: dict[tuple[Any, ...], list[Rewrite]] = {}
     for rewrite in step.rewrites:
         kinds.setdefault((rewrite.rule, str(rewrite)), []).append(rewrite)
@@ -391,7 +391,7 @@ def _share(change: int | None, whole: int | None) -> str:
 
 
 def _percent(change: float | None) -> str:
-    """``-12.3%``; nothing for no change, ``?`` where it is unknown."""
+    """``-12.3%``; empty for no change, ``?`` if it is unknown."""
     if change is None:
         return "?"
     return f"{100 * change:+.1f}%" if change else ""
@@ -432,19 +432,19 @@ def before_after(
     threads: int | None = None,
     roofs: Roofs | None = None,
 ) -> BeforeAfter:
-    """Measure what each pass of a pipeline brings::
+    """Measure the effect of each pass of a pipeline::
 
         print(passes.before_after(gm, x, passes=[passes.fuse_conv_bn, my_fusion], backend="c"))
 
     Without ``passes`` the pipeline is that of :func:`fxlite.compile`. Inputs, ``sizes``,
     ``threads`` and ``roofs`` are those of :func:`fxlite.passes.profile`; ``repeat`` is the number
-    of rounds. The passes are checked as their manager checks them (a list: fully; the standard
-    ones: linted). With ``backend="c"`` the program after each pass is compiled, after passes of
-    one's own with all standard passes on top, because that is what compiling it brings; after the
-    standard ones with none but what code generation needs.
+    of rounds. A list of passes is fully checked by the pass manager; the standard passes are only
+    linted. With ``backend="c"`` the program after each pass is compiled. After your own passes all
+    standard passes run as well, because that is the code you would get; after standard passes only
+    those run that code generation needs.
 
-    Raises ArgumentError as :func:`fxlite.passes.profile` does, PassError where a pass fails or its
-    check does, and what calling and compiling the program raise."""
+    Raises ArgumentError as :func:`fxlite.passes.profile` does, PassError if a pass or its check
+    fails, and whatever calling and compiling the program raise."""
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
     target = find_backend(backend)
@@ -491,7 +491,7 @@ def _manager(passes: PassManager | Iterable[Pass | str | Callable[..., Any]] | N
 
 @dataclass(frozen=True)
 class _Run:
-    """What a pass made; the module it got where it edited nothing."""
+    """The result of a pass, or its input if it edited nothing."""
 
     module: GraphModule
     rewrites: tuple[Rewrite, ...]
@@ -504,7 +504,7 @@ def _run_pass(item: Pass, given: GraphModule, manager: PassManager, setting: Set
     before, start = as_it_is(graph), len(graph.journal.records)
     made = manager.run_pass(item, module)
     refused = len(manager.report.steps[-1].refusals)
-    if made.graph is not graph:  # one of the pass's own: nothing says what became of which node
+    if made.graph is not graph:  # the pass built a new graph, so the fate of each node is unknown
         return _Run(made, (), refused)
     if len(graph.journal.records) == start:
         return _Run(given, (), refused)
@@ -514,7 +514,7 @@ def _run_pass(item: Pass, given: GraphModule, manager: PassManager, setting: Set
 # -- programs --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Program:
-    """A module, how it is called, and what it has to do. Equal ``code`` takes equal time."""
+    """A module, how to call it, and the work it has to do. Equal ``code`` takes equal time."""
 
     module: GraphModule
     call: _Call
@@ -559,8 +559,8 @@ def _state(rows: list[Row], memory: int | None) -> State:
 
 # -- the clock -------------------------------------------------------------------------------------
 def _measure(calls: list[_Call], values: Mapping[str, Any], repeat: int | None) -> list[tuple[float, ...]]:
-    """Seconds of each call in each round. The rounds begin with another call each time, so that
-    none of them always stands behind the same one."""
+    """Seconds of each call in each round. Each round begins with another call, so that no call always
+    follows the same one."""
     for _ in range(_WARM_UP):
         for call in calls:
             call(values)

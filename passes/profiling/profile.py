@@ -1,9 +1,9 @@
-"""Profile a program: the time of each node (Python) or kernel (compiled C), measured, beside what
-it has to do at given sizes: FLOPs, bytes, and the least time they take.
+"""Profile a program: measure the time of each node (Python) or kernel (compiled C), and compare it
+with the work at given sizes: FLOPs, bytes, and the least time they take.
 
-In: a GraphModule and inputs. Out: a :class:`Profile`. Calls in which the parts are measured and
-calls in which nothing is are made in turns, so that the cost of measuring is known and both meet
-the same load.
+In: a GraphModule and inputs. Out: a :class:`Profile`. Calls in which the parts are measured alternate
+with calls in which nothing is measured, so that the cost of measuring is known and both meet the same
+load.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Setting:
     _known: dict[Any, int | None] = field(default_factory=dict, repr=False)
 
     def number(self, value: Any) -> int | None:
-        """An expression in the named dims as a number; None for None, and where something else is in it, as
-        the number of rounds of a loop that values decide. Each is computed once: many nodes cost the same,
-        and a substitution takes much longer than a look-up."""
+        """An expression in the named dims as a number. None for None, and for an expression with other unknowns,
+        such as an iteration count that depends on values. Results are cached: many nodes have equal costs, and
+        a substitution takes much longer than a look-up."""
         if value is None or type(value) is int:
             return value
         if value not in self._known:
@@ -54,14 +54,14 @@ class Setting:
         return self._known[value]
 
     def of(self, kernel: KernelInfo) -> Setting:
-        """The one of a kernel: sizes that depend on values are as large as they can be, if no more is known."""
+        """The setting for a kernel: sizes that depend on values are as large as they can be, unless known."""
         if not kernel.at_most:
             return self
         largest = {name: self.number(size) for name, size in kernel.at_most.items()}
         return Setting({**largest, **self.dims}, self.roofs, self.threads)  # type: ignore[dict-item]
 
     def stored(self, type: Any) -> int:
-        """Bytes of a value of a type; of several results, of all of them."""
+        """Bytes of a value of this type; for several results their sum."""
         if isinstance(type, (tuple, list)):
             return sum(self.stored(each) for each in type)
         return self.number(type.nbytes) or 0 if isinstance(type, TensorType) else 0
@@ -75,7 +75,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each repetition, and when the shown one began."""
+    """Seconds of each repetition, and when the repetition shown in traces began."""
 
     seconds: tuple[float, ...]
     start: float
@@ -93,8 +93,8 @@ def node_row(node: Node, times: Times, setting: Setting) -> Row:
 
 
 def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
-    """The row of a kernel, which reads its inputs once and writes its root; what its nodes hand to
-    one another stays in registers."""
+    """The row of a kernel, which reads its inputs once and writes its root; values that its nodes
+    pass to each other stay in registers."""
     setting = setting.of(kernel)
     costs = [node_cost(node).flops for node in kernel.nodes]
     counts = [0 if cost is None else setting.number(cost) for cost in costs]
@@ -111,8 +111,8 @@ def kernel_row(kernel: KernelInfo, times: Times, setting: Setting) -> Row:
 
 def kernel_bytes(kernels: Sequence[KernelInfo], sizes: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
     """Bytes that each kernel of a compiled function (``fn.kernels``) reads and writes in a call, by
-    name: each input once, or as much of it as is looked up, and the result; of a part that is
-    written where it lies, that part."""
+    name. Each input counts once, or only the part of it that is looked up, and so does the result; of
+    a result that is updated in place only the written part counts."""
     setting = Setting(dict(sizes), None, 1)
     return {kernel.name: sum(_moved(kernel, setting.of(kernel))) for kernel in kernels}
 
@@ -132,8 +132,8 @@ def _moved(kernel: KernelInfo, setting: Setting) -> tuple[int, int]:
 
 
 def _read_bytes(source: Node, users: Sequence[Node], setting: Setting) -> int:
-    """Bytes of an input that its readers in a kernel need: all, but for views and look-ups, which
-    read as much of it as their results hold."""
+    """Bytes of an input that its readers in a kernel need: all of it, except for views and look-ups,
+    which read only as much as their results hold."""
     stored = setting.stored(source.type)
     if not users or not all(_reads_some(user, source) for user in users):
         return stored
@@ -149,7 +149,7 @@ def _reads_some(user: Node, source: Node) -> bool:
 
 
 def _dtype(node: Node) -> str:
-    """The dtype that a node computes on: of its first operand, else of its result."""
+    """The dtype in which a node computes: that of its first operand, or else of its result."""
     candidates: Sequence[Any] = [n.type for n in node.all_input_nodes[:1]] + [node.type]
     for each in candidates:
         if isinstance(each, TensorType):
@@ -183,17 +183,17 @@ def profile(
 ) -> Profile:
     """Measure where the time of a call goes: ``print(passes.profile(gm, x))``.
 
-    Inputs are given as to ``gm``, or by name in ``inputs``; without any, random ones are drawn,
-    with ``sizes`` for the named dims. With ``backend="python"`` the nodes of ``gm`` are timed one
-    by one as NumPy runs them; with ``"c"`` the program is compiled with and without counters (two
-    builds), optimized as :func:`fxlite.compile` does, and its kernels are timed, on ``threads``
-    threads and with its ``matmul_precision`` and ``autotune``; NumPy decides by itself how many
-    it uses. ``repeat``: number of measured calls; by default what fits into half a second.
-    ``roofs`` are those of this machine, which are measured once (some seconds) and cached; without
-    a C compiler there are none.
+    Inputs are given as to ``gm``, or by name in ``inputs``; without any, random ones are drawn, with
+    ``sizes`` for the named dims. With ``backend="python"`` the nodes of ``gm`` are timed one by one
+    as NumPy runs them. With ``"c"`` the program is optimized as by :func:`fxlite.compile` and
+    compiled both with and without counters (two builds), and its kernels are timed on ``threads``
+    threads, with the given ``matmul_precision`` and ``autotune``; NumPy chooses its own number of
+    threads. ``repeat`` is the number of measured calls, by default as many as fit into half a second.
+    ``roofs`` are the roofs of this machine, which are measured once (taking some seconds) and cached;
+    without a C compiler there are none.
 
-    Raises ArgumentError for a back end without counters and for sizes beside inputs; and what
-    calling and compiling ``gm`` raise."""
+    Raises ArgumentError for a back end without counters and for sizes given together with inputs, and
+    whatever calling and compiling ``gm`` raise."""
     target = find_backend(backend)
     options = target.checked({"matmul_precision": matmul_precision, "autotune": autotune})
     if repeat is not None and repeat < 1:
@@ -219,9 +219,9 @@ def profile_alone(
     backend: str = "python",
     function: Any = None,
 ) -> Profile:
-    """A profile of few calls without a comparison with unmeasured ones, whose seconds are taken to
-    be the measured ones: a third of the work of :func:`profile`, and one build. ``function``: what
-    ``backend`` made of ``gm`` with counters; without one its nodes are timed as NumPy runs them."""
+    """A profile of few calls, without unmeasured calls to compare with (their seconds are taken to be
+    those of the measured ones): a third of the work of :func:`profile`, and one build. ``function`` is
+    ``gm`` compiled for ``backend`` with counters; without it the nodes are timed as NumPy runs them."""
     dims = check_inputs(gm.name, gm.graph.placeholders, inputs)
     subject = _interpreted(gm, inputs, threads) if function is None else _counting(function, inputs)
     return _measured(gm.name, backend, replace(subject, plain=None), dims, roofs, repeat)
@@ -291,8 +291,8 @@ def _counting(function: Any, values: Mapping[str, Any]) -> _Subject:
 
 
 class _TimedInterpreter(Interpreter):
-    """Notes when each node starts. A node's time lasts until the next one starts, so that it holds
-    what freeing its operands takes."""
+    """Notes when each node starts. A node's time lasts until the next one starts, so that it includes
+    the time for freeing its operands."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
@@ -301,7 +301,7 @@ class _TimedInterpreter(Interpreter):
 
     @property
     def user_to_last_uses(self) -> dict[Node, list[Node]]:
-        return self._readers  # the same in every run: no part of its time
+        return self._readers  # the same in every run, so not part of a run's time
 
     def run_node(self, node: Node) -> Any:
         self.ticks.append(time.perf_counter_ns())
@@ -311,8 +311,8 @@ class _TimedInterpreter(Interpreter):
 def input_values(
     gm: GraphModule, args: tuple[Any, ...], inputs: Mapping[str, Any] | None, sizes: Mapping[str, int] | None
 ) -> dict[str, Any]:
-    """The inputs by placeholder's target: those given, else random ones. Raises ArgumentError for
-    sizes beside inputs, and where none can be drawn."""
+    """The inputs by placeholder's target: the given ones, or else random ones. Raises ArgumentError
+    for sizes given together with inputs, and if none can be drawn."""
     expect(gm, GraphModule, "what is run", "trace it first: fx.symbolic_trace(...)")
     if args or inputs or not gm.graph.placeholders:
         if sizes:
@@ -331,7 +331,7 @@ def input_values(
 
 
 def _measure(subject: _Subject, repeat: int | None) -> tuple[tuple[float, ...], tuple[float, ...], list[Ticks]]:
-    """Seconds of measured calls, of unmeasured ones, and the ticks of the former."""
+    """Seconds of measured calls, of unmeasured calls, and the ticks of the measured ones."""
     alone = subject.plain is None
     seconds, least, most = _ALONE if alone else (SECONDS, LEAST_CALLS, MOST_CALLS)
     for _ in range(1 if alone else _WARM_UP):

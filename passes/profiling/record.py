@@ -1,16 +1,16 @@
-"""What a profile holds: a row of measured times for each node or kernel, sums of them, and how they
-follow each other.
+"""The contents of a profile: a row of measured times for each node or kernel, sums of rows, and their
+order in time.
 
 In: rows that :mod:`fxlite.passes.profiling.profile` has measured. Out: :class:`Profile`, which
 groups its rows by module, op or source line, prints as a table, and shows the call over time: as a
 flame graph, and as a trace that ``chrome://tracing`` and https://ui.perfetto.dev show as a time line;
-in both, modules stand above what runs in them.
+both show modules above the parts that run in them.
 
-The flame graph is SVG text that stands on its own, in which the width of a bar is the time of a
-module with all that is inside it, and the bars below it are what it is made of, in order of the
-program; this is an icicle plot of the module tree (after Brendan Gregg's flame graphs, in which the
-tree is one of calls). The trace is a file in the Trace Event Format (complete events, "ph": "X";
-times in microseconds), with one call, of about the median time.
+The flame graph is self-contained SVG. The width of a bar is the time of a module with everything
+inside it, and the bars below it are its parts in program order: an icicle plot of the module tree
+(after Brendan Gregg's flame graphs, whose tree is one of calls). The trace is a file in the Trace
+Event Format (complete events, "ph": "X"; times in microseconds) of one call that took about the
+median time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ GROUPINGS = ("kernel", "module", "op", "line")
 
 @dataclass(frozen=True)
 class Part:
-    """A node that a row computes, its FLOPs (None: unknown), and its share of the row's time: 1 in
-    a row of one node. A kernel is measured as a whole, and its time is shared among its nodes in
-    proportion to their FLOPs, in equal parts where there are none: an estimate."""
+    """A node that a row computes, its FLOPs (None: unknown), and its share of the row's time, which is
+    1 for a row of one node. A kernel is measured as a whole, and its time is divided among its nodes
+    in proportion to their FLOPs, or equally if there are none; this is an estimate."""
 
     node: Node
     flops: int | None
@@ -54,12 +54,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Row:
-    """One node (Python) or kernel (compiled): its times, and what it has to do.
+    """One node (Python) or kernel (compiled): its times and its work.
 
-    ``seconds`` has the time of each repetition, ``start`` is when it began in the one that a trace
-    shows. FLOPs and bytes are those of :mod:`fxlite.show.node_cost`; a kernel reads each of its
-    inputs once and writes its result. They are None where types are unknown, ``limits`` where roofs
-    are, too. ``how`` says whether a template computes a kernel, and why if none does.
+    ``seconds`` holds the time of each repetition; ``start`` is when the repetition that a trace shows
+    began. FLOPs and bytes are those of :mod:`fxlite.show.node_cost`; a kernel reads each of its
+    inputs once and writes its result. They are None if types are unknown; ``limits`` is also None if
+    the roofs are. ``how`` says whether a template computes a kernel, and if none does, why.
     """
 
     name: str
@@ -84,12 +84,12 @@ class Row:
 
     @property
     def covers(self) -> str:
-        """Ops that are computed, in order: ``linear, relu``."""
+        """The ops that it computes, in order: ``linear, relu``."""
         return ", ".join(dict.fromkeys(op_name(part.node) for part in self.parts))
 
     @property
     def module(self) -> str:
-        """Path of the module it was made in: ``layers.0.attn``; empty for the root."""
+        """Path of the module in which it was made: ``layers.0.attn``; empty for the root."""
         return self.node.module_path
 
     @property
@@ -99,22 +99,22 @@ class Row:
 
     @property
     def flops_per_second(self) -> float | None:
-        """FLOPs by the median time; None without FLOPs."""
+        """FLOPs divided by the median time; None without FLOPs."""
         return self.flops / self.median if self.flops and self.median else None
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Bytes read and written by the median time; None where they are unknown or none."""
+        """Bytes read and written, divided by the median time; None if they are unknown or zero."""
         return self.bytes / self.median if self.bytes and self.median else None
 
     @property
     def bound(self) -> str:
-        """What limits it on this machine: ``compute``, ``memory``, ``cache``; empty: unknown."""
+        """What limits it on this machine: ``compute``, ``memory`` or ``cache``; empty if unknown."""
         return self.limits.bound if self.limits is not None else ""
 
     @property
     def efficiency(self) -> float | None:
-        """The least time that the machine's roofs allow, by the median time: 1 is perfect."""
+        """The least time that the machine's roofs allow, divided by the median time: 1 is perfect."""
         if self.limits is None or not self.limits.seconds or not self.median:
             return None
         return self.limits.seconds / self.median
@@ -122,8 +122,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Entry:
-    """Rows taken together: what they have in common, median seconds, FLOPs (None: unknown), and how
-    many nodes; ``depth`` and ``own_seconds`` (without the modules inside) matter to modules."""
+    """A group of rows: their common name, median seconds, FLOPs (None: unknown) and number of nodes.
+    ``depth`` and ``own_seconds`` (without the modules inside) apply to modules."""
 
     label: str
     seconds: float
@@ -134,7 +134,7 @@ class Entry:
 
     @property
     def flops_per_second(self) -> float | None:
-        """FLOPs by seconds; None without FLOPs."""
+        """FLOPs divided by seconds; None without FLOPs."""
         return self.flops / self.seconds if self.flops and self.seconds else None
 
 
@@ -143,8 +143,8 @@ class Profile(Printed):
     """The times of a program's nodes or kernels, in order of execution.
 
     ``whole_seconds`` are the times of the calls in which the parts were measured, ``plain_seconds``
-    those of calls without any measuring, made alternately with them; ``dims`` are the sizes of the
-    named dims, ``shown`` the number of the repetition that a trace shows."""
+    those of alternating calls without measurement; ``dims`` are the sizes of the named dims, and
+    ``shown`` is the number of the repetition that a trace shows."""
 
     name: str
     backend: str
@@ -162,34 +162,34 @@ class Profile(Printed):
 
     @property
     def target(self) -> Backend:
-        """What ran it."""
+        """The back end that ran it."""
         return find_backend(self.backend)
 
     @property
     def seconds(self) -> float:
-        """Median time of a call, with its parts being measured."""
+        """Median time of a call in which the parts are measured."""
         return statistics.median(self.whole_seconds)
 
     @property
     def parts_seconds(self) -> float:
-        """Median, over the calls, of the sum of the parts."""
+        """The sum of the parts, as the median over the calls."""
         return statistics.median(self._sums())
 
     @property
     def coverage(self) -> float:
-        """Sum of the parts by the time of the call, median over the calls: 1 if all time is in
-        them."""
+        """The sum of the parts divided by the time of the call, as the median over the calls: 1 if the
+        parts take all of the time."""
         return statistics.median(s / w for s, w in zip(self._sums(), self.whole_seconds))
 
     @property
     def overhead(self) -> float:
-        """What measuring adds, as a part of an unmeasured call's time; by the least times, since
-        medians differ by more than that where other programs run."""
+        """The time that measuring adds, as a fraction of an unmeasured call. It is computed from the
+        least times, because medians differ by more than that if other programs are running."""
         return min(self.whole_seconds) / min(self.plain_seconds) - 1
 
     @property
     def rows_seconds(self) -> float:
-        """Sum of the rows' medians: what a share of the time is a share of."""
+        """The sum of the rows' medians, to which shares of the time refer."""
         return sum(row.median for row in self.rows)
 
     def _sums(self) -> list[float]:
@@ -202,15 +202,15 @@ class Profile(Printed):
         return self._grouped(op_name, op_name)
 
     def by_line(self) -> list[Entry]:
-        """Time of each line of the user's program, ``model.py:31``, the longest first."""
+        """Time of each line of the user's program, such as ``model.py:31``, the longest first."""
         return self._grouped(
             lambda node: str(node.loc),  # two files may have the same name
             lambda node: node.loc.short if node.loc is not None else "(unknown)",
         )
 
     def by_module(self) -> list[Entry]:
-        """Time of each module with all that is inside it, as a tree: a module stands before those
-        inside it, with its depth; the root, with all, comes first."""
+        """Time of each module with everything inside it, as a tree: a module comes before those inside
+        it, with its depth; the root, which includes everything, comes first."""
         own: dict[str, list[tuple[Part, float]]] = {"": []}
         inside: dict[str, list[tuple[Part, float]]] = {"": []}
         for part, seconds in self._parts():
@@ -233,8 +233,8 @@ class Profile(Printed):
         return entries
 
     def node_seconds(self) -> dict[Node, float]:
-        """Median seconds by node, of all kernels that compute it (several may, each for itself):
-        ``graph.draw("x.svg", times=profile)`` paints them."""
+        """Median seconds by node, summed over the kernels that compute it (there may be several, each
+        for its own use): ``graph.draw("x.svg", times=profile)`` colours nodes by them."""
         found: dict[Node, float] = {}
         for part, seconds in self._parts():
             found[part.node] = found.get(part.node, 0.0) + seconds
@@ -262,8 +262,8 @@ class Profile(Printed):
         return sorted(entries, key=lambda entry: -entry.seconds)
 
     def cliffs(self, share: float = 0.03, reached: float = 0.5) -> Cliffs:
-        """The rows that take more than this share of the time and reach less than this part of what limits them
-        on this machine, with why and what to do. Raises ArgumentError for a profile without roofs."""
+        """The rows that take more than ``share`` of the time and reach less than ``reached`` of what limits
+        them on this machine, with reasons and advice. Raises ArgumentError for a profile without roofs."""
         from fxlite.passes.profiling.cliffs import find_cliffs
 
         return find_cliffs(self, share, reached)
@@ -271,7 +271,7 @@ class Profile(Printed):
     # -- text ----------------------------------------------------------------------------------
     def table(self, by: str = "kernel", width: int = 100) -> Any:
         """A rich table of the rows, slowest first, or of groups: ``by`` is ``kernel``, ``module``,
-        ``op`` or ``line``. Raises ArgumentError for another word."""
+        ``op`` or ``line``. Raises ArgumentError for any other value."""
         if by not in GROUPINGS:
             raise ArgumentError(f"a profile is grouped by {', '.join(GROUPINGS)}, not by {by!r}")
         return profile_table(self, by, width)
@@ -280,18 +280,18 @@ class Profile(Printed):
         yield self.table(width=options.max_width)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the flame graph, and the table."""
+        """The flame graph and the table, for notebooks."""
         return picture_html(self.to_flame_graph()) + super()._repr_html_()
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write one call, of about the median time, as JSON for ``chrome://tracing`` and
-        https://ui.perfetto.dev: modules with the kernels inside them."""
+        """Write one call of about the median time as JSON for ``chrome://tracing`` and
+        https://ui.perfetto.dev, in which modules contain their kernels."""
         write_chrome_trace(self, path)
 
     def to_roofline(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A roofline plot as SVG: the FLOP/s that each row reaches, by its FLOPs per byte, below what the
-        machine can do; written to ``path`` if there is one. Returns it. Raises ArgumentError for a profile
-        without roofs, and where no row has FLOPs."""
+        """A roofline plot: the FLOP/s that each row reaches against its FLOPs per byte, below the limits of
+        the machine. Returns SVG text, which is also written to ``path`` if given. Raises ArgumentError for a
+        profile without roofs, and if no row has FLOPs."""
         from fxlite.passes.profiling.roofline import roofline_svg
 
         text = roofline_svg(self)
@@ -300,8 +300,8 @@ class Profile(Printed):
         return text
 
     def to_flame_graph(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A flame graph as SVG: modules with those inside them, and what runs, as wide as their
-        time; written to ``path`` if there is one. Returns it."""
+        """A flame graph of modules and the nodes or kernels in them; the width of each is its time.
+        Returns SVG text, which is also written to ``path`` if given."""
         text = flame_svg(self)
         if path is not None:
             write_whole(path, text)
@@ -309,7 +309,7 @@ class Profile(Printed):
 
 
 def op_name(node: Node) -> str:
-    """``linear``; the path of a leaf module."""
+    """The op of a node, such as ``linear``, or the path of a leaf module."""
     return node.target.name if node.op == "call_function" else str(node.target)
 
 
@@ -330,7 +330,7 @@ _REST: Colour = ("#e4e7eb", "#7b8794")
 
 @dataclass
 class _Bar:
-    """A module, or what runs (a node, or a kernel's share in a module), and its seconds."""
+    """A module, or something that runs (a node, or a kernel's share in a module), with its seconds."""
 
     name: str
     seconds: float = 0.0
@@ -340,7 +340,7 @@ class _Bar:
 
 
 def flame_svg(profile: Profile) -> str:
-    """The picture as text. Bars carry time, share and place as a tooltip."""
+    """SVG text. Bars have a tooltip with time, share and place."""
     root = _tree(profile)
     total = root.seconds or 1.0
     body: list[str] = []
@@ -378,8 +378,8 @@ def _leaf(row: Row, part: Part) -> _Bar:
 
 
 def _placed(root: _Bar, scale: float) -> Iterator[tuple[_Bar, int, float, float]]:
-    """Bars with depth, left end and width, outer ones first; those too narrow to be seen that stand
-    together are one."""
+    """Bars with depth, left end and width, outer ones first; adjacent bars that are too narrow to be
+    seen are joined."""
     work = [(root, 0, 0.0)]
     while work:
         bar, depth, x = work.pop()
@@ -419,7 +419,7 @@ def _drawn(bar: _Bar, depth: int, x: float, width: float, total: float) -> str:
 
 # -- trace -----------------------------------------------------------------------------------------
 def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
-    """Write the file."""
+    """Write the trace as a JSON file."""
     trace = {
         "traceEvents": trace_events(profile),
         "displayTimeUnit": "ms",
@@ -430,8 +430,7 @@ def write_chrome_trace(profile: Profile, path: str | os.PathLike[str]) -> None:
 
 
 def trace_events(profile: Profile) -> list[dict[str, Any]]:
-    """One event for each row, and one for each stretch of rows that a module makes without a
-    break."""
+    """One event for each row, and one for each uninterrupted stretch of rows that a module makes."""
     rows = profile.rows
     events: list[dict[str, Any]] = []
     open_modules: list[tuple[str, int]] = []  # path, number of its first row

@@ -1,10 +1,10 @@
-"""A roofline plot as SVG that stands on its own: what a program reaches of what the machine can do.
+"""A roofline plot as self-contained SVG: how much of the machine's speed a program reaches.
 
-In: a :class:`~fxlite.passes.profiling.record.Profile` with roofs. Out: both axes in powers of ten, FLOPs per
-byte from left to right and FLOP/s upwards; the roofs, which rise with the rate of memory (and of the cache) and
-end at the rate of arithmetic; and a disc for each row, the larger the more time it takes. How far a disc is below
-its roof is what there is to gain. The model is that of Williams, Waterman and Patterson, "Roofline: an
-insightful visual performance model for multicore architectures" (2009).
+In: a :class:`~fxlite.passes.profiling.record.Profile` with roofs. Out: a plot of FLOP/s over FLOPs per byte, both
+in powers of ten. The roofs rise with the rate of memory (and of the cache) and end at the rate of arithmetic. Each
+row is a disc, larger the more time it takes; its distance below the roof is the possible gain. The model is that of
+Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures"
+(2009).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 #: Pixels of the plot, and of the smallest and largest disc.
 _WIDTH, _HEIGHT, _TOP, _BELOW = 640.0, 360.0, 58, 84
 _SMALLEST, _LARGEST = 3.0, 18.0
-_MOST_NAMES = 6  # rows whose names stand beside their discs
-_LETTER = 6.8  # pixels
+_MOST_NAMES = 6  # rows whose names are printed beside their discs
+_LETTER = 6.8  # width of a character in pixels
 
 
 class _Scale:
-    """Powers of ten from ``low`` to ``high``, over so many pixels."""
+    """A logarithmic scale with powers of ten from ``low`` to ``high`` over a number of pixels."""
 
     def __init__(self, values: list[float], pixels: float) -> None:
         self.low = math.floor(math.log10(min(values)))
@@ -40,7 +40,7 @@ class _Scale:
         self.pixels = pixels
 
     def at(self, value: float) -> float:
-        """The pixel of a value, from the low end."""
+        """The pixel of a value, counted from the low end."""
         return (math.log10(value) - self.low) / (self.high - self.low) * self.pixels
 
     def powers(self) -> list[float]:
@@ -48,7 +48,7 @@ class _Scale:
 
 
 def roofline_svg(profile: Profile) -> str:
-    """The plot as text. Raises ArgumentError for a profile without roofs, and where no row has FLOPs."""
+    """The plot as SVG text. Raises ArgumentError for a profile without roofs, and if no row has FLOPs."""
     if profile.roofs is None:
         raise ArgumentError("a roofline needs the roofs of the machine, which this profile was made without")
     rows = [row for row in profile.rows if row.flops and row.bytes and row.flops_per_second]

@@ -1,8 +1,8 @@
-"""A profile as text: the facts of the whole call, then a table of its rows or of groups of them; or
-a source file painted with the time that each of its lines takes.
+"""A profile as text: facts about the whole call, then a table of its rows or of groups of them; or a
+source file coloured by the time that each of its lines takes.
 
-In: a :class:`Profile`, and maybe a file of the user's program. Out: rich tables of at most a given
-width, the slowest first, or the file's lines; the slower a row or line, the warmer its colour.
+In: a :class:`Profile`, and perhaps a file of the user's program. Out: rich tables of at most a given
+width, the slowest row first, or the file's lines; the slower a row or line, the warmer its colour.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def profile_table(profile: Profile, by: str, width: int) -> Group:
 
 
 def _hanging(lines: list[Text]) -> Table:
-    """Lines whose first seven columns say what they are of; where they are wrapped, those stay free."""
+    """Lines with a label in their first seven columns, which stay empty on continuation lines."""
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=6, no_wrap=True)
     for line in (part for whole in lines for part in whole.split()):
@@ -69,13 +69,13 @@ def _three(value: float) -> str:
 
 
 def heat(share: float) -> str:
-    """The style of a share of the time."""
+    """The style for a share of the time."""
     return "bold red" if share >= HOT else "yellow" if share >= WARM else "default"
 
 
 # -- facts -----------------------------------------------------------------------------------------
 def fact_lines(profile: Profile) -> list[Text]:
-    """What a profile says of the whole call: times, the cost of measuring, the machine's roofs."""
+    """Facts about the whole call: times, the cost of measuring, the machine's roofs."""
     threads = number_of(profile.threads, "thread")
     sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
     what = number_of(len(profile.rows), profile.target.part)
@@ -110,7 +110,7 @@ def _roofs(profile: Profile) -> str:
 
 
 def _legend(profile: Profile, by: str) -> list[Text]:
-    """What is not plain from the headings."""
+    """Explanations of what the headings do not make plain."""
     lines = []
     if by == "kernel" and any(row.limits is not None for row in profile.rows):
         lines += [
@@ -130,7 +130,7 @@ def _legend(profile: Profile, by: str) -> list[Text]:
 # -- rows ------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Column:
-    """A heading, what stands under it, and how text is cut where the width does not suffice."""
+    """A heading, the text of a cell, and how that text is shortened if the width does not suffice."""
 
     heading: str
     value: Callable[[Row], str]
@@ -160,12 +160,12 @@ def _rows(profile: Profile, width: int) -> Table:
 
 
 def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[list[str]]:
-    """The rows with text cut so that the table fits, if it can: the widest column gives way first."""
+    """The rows with text shortened so that the table fits, if possible: the widest column shrinks first."""
     widths = [max(map(len, [c.heading, *cells])) for c, *cells in zip(columns, *rows)]
     texts = [i for i, column in enumerate(columns) if column.cut is not None]
     wide = sum(widths) + 2 * (len(widths) - 1)
     if wide - sum(max(0, widths[i] - 8) for i in texts) > width:
-        return rows  # which are printed as records
+        return rows  # these are printed as records
     for _ in range(wide - width):
         widest = max(texts, key=lambda i: widths[i])
         widths[widest] = max(8, widths[widest] - 1)
@@ -173,8 +173,8 @@ def _fitted(rows: list[list[str]], columns: list[_Column], width: int) -> list[l
 
 
 def _columns(profile: Profile, width: int) -> list[_Column]:
-    """What is shown of a row in so many columns of a terminal. The name of a node says its op, that
-    of a kernel its module: where there is room for one only, it is the other."""
+    """The columns shown of a row at a given width of the terminal. A node's name tells its op, and a
+    kernel's name its module; if there is room for only one of these columns, it is the other one."""
     is_python = profile.target.part == "node"
     total = profile.rows_seconds or 1.0
     wide, widest = width >= WIDE, width >= WIDEST
@@ -196,7 +196,7 @@ def _columns(profile: Profile, width: int) -> list[_Column]:
 
 
 def _without_middle(text: str, most: int) -> str:
-    """``k47_…mediate_dense``: the end of a name says the most."""
+    """``k47_…mediate_dense``: shortened in the middle, because the end of a name says the most."""
     return text if len(text) <= most else f"{text[:4]}…{text[5 - most :]}"
 
 
@@ -212,8 +212,8 @@ def bound_text(row: Row) -> str:
 
 
 def reached_text(share: float) -> str:
-    """``87%`` of a roof. More than all of it says no more than that the roof was measured too low, or
-    that the values stand in a cache that is nearer than the one which was measured."""
+    """``87%`` of a roof. A value above 100 % only means that the roof was measured too low, or that the
+    data is in a nearer cache than the one that was measured."""
     return f"{share:.{0 if share >= 0.0995 else 1}%}" if share < 1.005 else ">100%"
 
 
@@ -263,7 +263,7 @@ def _table() -> Table:
 
 
 def _text_column(table: Table, heading: str) -> None:
-    """A column that gives way where the width does not suffice: no_wrap would keep it."""
+    """A column that shrinks if the width does not suffice, which no_wrap would prevent."""
     table.add_column(heading, min_width=8)
 
 
@@ -287,7 +287,7 @@ SHORT = 4
 def blame_text(profile: Profile, file: str | os.PathLike[str]) -> Text:
     """The file's lines with the median seconds of each; below them, the times of other files.
 
-    A line of a loop or of a module that is used often has the time of all its calls."""
+    A line in a loop or in a module that is called repeatedly has the time of all its calls."""
     wanted = os.path.realpath(file)
     here: dict[int, float] = {}
     elsewhere: dict[str, float] = {}
@@ -318,8 +318,8 @@ def blame_text(profile: Profile, file: str | os.PathLike[str]) -> Text:
 
 
 def _near(timed: set[int], count: int) -> set[int]:
-    """The lines within CONTEXT of one that takes time, and stretches between that are too short to
-    be left out; all where none does."""
+    """The lines within CONTEXT of one that takes time, and stretches in between that are too short to
+    leave out; all lines if none takes time."""
     near: set[int] = set()
     last = 0
     for line in [*sorted(timed), count + CONTEXT]:
@@ -330,7 +330,7 @@ def _near(timed: set[int], count: int) -> set[int]:
 
 
 def _skip(text: Text, count: int) -> int:
-    """Say that lines were left out; returns 0, the number of those that are now."""
+    """Note how many lines were left out; returns 0, the new count of lines left out."""
     if count:
         text.append(f"{'':>16}   ... {number_of(count, 'line')}\n", style="dim")
     return 0

@@ -12,10 +12,10 @@ of integer ops with integer weights. The flow has torch's names::
     qgm = q.convert(prepared)
     print(q.report(qgm))
 
-Or a plan of mixed precision within a budget: ``plan = q.plan(gm, batches, min_sqnr=25)``.
-``equalize`` and ``smooth_quant`` before prepare, ``gptq`` and ``correct_bias`` before convert make
-the result more exact. ``integer_products`` takes programs that were quantized elsewhere.
-docs/quantization.md says what the integers mean.
+For a plan of mixed precision within a budget: ``plan = q.plan(gm, batches, min_sqnr=25)``.
+``equalize`` and ``smooth_quant`` before prepare, and ``gptq`` and ``correct_bias`` before convert,
+make the result more accurate. ``integer_products`` takes programs that were quantized elsewhere.
+docs/quantization.md explains what the integers mean.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Rewriting by patterns: rules, what they match, what they put in, and why they do not fire."""
+"""Rewriting by patterns: rules, the matches they find, their replacements, and why they do not fire."""

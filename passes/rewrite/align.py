@@ -1,9 +1,9 @@
 """Alignment: how far a pattern fits at a node, and where it differs.
 
-In: a traced pattern and a node. Out: a :class:`NearMiss`, all differences of the two trees with
-the change to the pattern that would remove each. Unlike the matcher it goes on past a difference;
-operands of commutative ops are taken in the order that looks better, without going back. Used by
-:mod:`fxlite.passes.rewrite.explain`.
+In: a traced pattern and a node. Out: a :class:`NearMiss` with all differences of the two trees, each
+with the change to the pattern that would remove it. Unlike the matcher it continues after a
+difference; operands of commutative ops are taken in the order that looks better, without
+backtracking. Used by :mod:`fxlite.passes.rewrite.explain`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fxlite.show.text.pretty import value_text
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One difference: the call of the pattern, what of it (the text of a number or the name of an
-    attribute; "" is all of it), the node of the graph beside it, the difference and the smallest
-    change to the pattern that removes it, in words."""
+    """One difference: the call of the pattern; the part of it that differs (the text of a number or
+    the name of an attribute; "" is all of it); the corresponding node of the graph; the difference in
+    words; and in words the smallest change to the pattern that removes it."""
 
     pattern: Node
     part: str
@@ -35,9 +35,9 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """A place where a pattern almost fits: ``matched`` of its ``total`` calls agree. ``distance``,
-    by which near misses are ranked, counts the calls not found and the differences. ``alike`` are
-    other places where the same differs."""
+    """A place where a pattern almost fits: ``matched`` of its ``total`` calls agree. ``distance``
+    counts the calls not found and the differences, and ranks near misses. ``alike`` are other places
+    with the same difference."""
 
     node: Node
     matched: int
@@ -48,7 +48,7 @@ class NearMiss:
 
     @property
     def problem(self) -> str:
-        """The first difference, in words."""
+        """The first difference in words."""
         return self.mismatches[0].problem
 
     @property
@@ -200,7 +200,7 @@ class _Alignment:
         return iter(())
 
     def likeness(self, wanted: Any, value: Any) -> int:
-        """How much two values look alike, seen from above."""
+        """How similar two values look, judged from the calls at their top."""
         if not isinstance(wanted, Node):
             return 0 if isinstance(value, Node) else 2 + (wanted == value)
         if wanted in self.bound:
@@ -216,7 +216,7 @@ class _Alignment:
         return (4 if self.same_target(wanted, value) else 1) + alike
 
     def other_results(self, results: list[Node], anchor: Node) -> None:
-        """Of a pattern with several results: those whose call is not found where it must be."""
+        """For a pattern with several results: report those whose call is not found where it must be."""
         for wanted in results:
             known = [self.bound.get(n) for n in wanted.all_input_nodes]
             if wanted in self.matched or self.found:
@@ -258,8 +258,8 @@ def align(steps: Steps, pattern: Node, node: Node) -> NearMiss:
 
 
 def climb(steps: Steps, pattern: Node, node: Node) -> NearMiss:
-    """Like :func:`align`, from a call inside the pattern: what reads it is looked at too, as far as
-    the graph follows the pattern."""
+    """Like :func:`align`, but starts from a call inside the pattern and also compares its readers, as
+    far as the graph follows the pattern."""
     while True:
         above = [u for u in pattern.users if u.op.startswith("call")]
         pairs = [(p, u) for p in above for u in node.users if u.target is p.target]
@@ -293,7 +293,7 @@ def climb(steps: Steps, pattern: Node, node: Node) -> NearMiss:
 
 
 def call_name(node: Node) -> str:
-    """``relu``; the path of a leaf module; the opcode of what is not a call."""
+    """The op of a call, such as ``relu``; the path of a leaf module; the opcode of other nodes."""
     if isinstance(node.target, Op):
         return node.target.name
     return str(node.target) if node.op == "call_module" else node.op

@@ -1,13 +1,13 @@
-"""From a traced pattern to the steps of the matcher.
+"""Compile a traced pattern into the steps of the matcher.
 
 In: the graph of a pattern. Out: :class:`~fxlite.passes.rewrite.matcher.Steps`: its calls in an
-order in which each one but the first is an operand of an earlier one, or is found among the
-readers of a value known already; and for each call what its operands are.
+order in which each call except the first is an operand of an earlier one, or can be found among the
+readers of a value that is already known; and the operands of each call.
 
 Patterns are associative: ``a + b + c`` also matches ``x + (y + z)``. :class:`Chain` is the step
 that reads the same number of operands off any tree of the same op. Maximum, minimum and logic are
-associative as they stand, sums and products of integers too; with floats another grouping rounds
-differently and is matched only where the caller allows it.
+always associative, and so are sums and products of integers; for floats another grouping rounds
+differently and is matched only if the caller allows it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 # -- chains ----------------------------------------------------------------------------------------
-_LONGEST = 5  # operands of a chain: there are n! orders
+_LONGEST = 5  # operands of a chain, which can be ordered in n! ways
 _ROUNDING = ("+", "*")  # associative on integers, up to rounding on floats
 
 
 @dataclass
 class ChainOf:
-    """Calls of one associative op whose values only the next one reads, and their operands."""
+    """Calls of one associative op, each read only by the next, and their operands."""
 
     inner: list[Node]
     operands: list[Any]
@@ -79,7 +79,7 @@ def find_chains(graph: Graph, results: list[Node]) -> dict[Node, ChainOf]:
 
 
 class Chain:
-    """The step of a chain: all ways to read its operands off a tree of the same op."""
+    """The step of a chain: it finds all ways to read its operands off a tree of the same op."""
 
     def __init__(self, node: Node, slot: int, chain: ChainOf, allowed: bool) -> None:
         self.node = node
@@ -150,9 +150,10 @@ def compile_steps(
     ignore_literals: bool = False,
     any_weights: bool = False,
 ) -> Steps | None:
-    """Make a traced pattern ready. With ``regrouped``, chains of associative ops match however
-    they are grouped; None if there are none. With ``ignore_literals`` its numbers and attributes
-    stand for any, with ``any_weights`` its weights. Raises ArgumentError for what is not a pattern."""
+    """Compile a traced pattern. With ``regrouped``, chains of associative ops match however they are
+    grouped; the result is None if there are no chains. With ``ignore_literals`` its numbers and
+    attributes match any others, with ``any_weights`` its weights do. Raises ArgumentError for a
+    program that cannot be a pattern."""
     graph = module.graph
     made = Steps(graph, module, any_weights)
     results = list(nodes_in(graph.output_node().args[0]))
@@ -217,7 +218,7 @@ def compile_steps(
 
 
 def _flat_operands(step: Step, node: Node, rest: Node | None) -> list[Any]:
-    """Operands one by one, lists of tensors opened."""
+    """Operands one by one; lists of tensors are flattened."""
     if node.op == "call_module":
         return list(node.args)
     kinds = node.target.tensor_kinds.values()
@@ -266,8 +267,8 @@ def _operand(made: Steps, value: Any, rest: Node | None, work: list[Node], ignor
 
 
 def _next_output(made: Steps, graph: Graph, needed: set[Node]) -> tuple[Node, Node] | None:
-    """A value known so far and a call that reads it and has no slot yet; calls come before
-    parameters, which may have many readers."""
+    """A known value and a call that reads it and has no slot yet; calls are preferred to parameters,
+    which may have many readers."""
     known = [n for n in graph.nodes if n in made.slots and n.op.startswith("call")]
     known += [n for n in graph.placeholders if any(u in made.slots for u in n.users)]
     for node in known:
@@ -278,8 +279,8 @@ def _next_output(made: Steps, graph: Graph, needed: set[Node]) -> tuple[Node, No
 
 
 def _symmetric_nodes(graph: Graph) -> set[Node]:
-    """Calls with two operands that differ in names alone: a second order would match the same."""
-    keys: dict[Node, tuple[int, bool]] = {}  # what it computes; whether nothing of it is shared
+    """Calls whose two operands differ only in names, so that a second order would match the same."""
+    keys: dict[Node, tuple[int, bool]] = {}  # what each node computes, and whether none of it is shared
     numbers: dict[Any, int] = {}
     found: set[Node] = set()
     for node in graph.nodes:

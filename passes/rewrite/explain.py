@@ -1,8 +1,8 @@
 """Why a pattern or rule does not fire.
 
 In: a graph and a pattern. Out: an :class:`Explanation`: the places where the pattern almost fits,
-best first, each with the first difference, a caret under it in the pattern's own source, the line
-of the graph beside it, and the smallest change to the pattern that would make it fit::
+best first. Each has the first difference, a caret under it in the pattern's own source, the
+corresponding line of the graph, and the smallest change to the pattern that would make it fit::
 
     silu matches nowhere; 1 near miss
     1. mul: f32[4] = x * sigmoid   (model.py:31)   1 of 2 calls match
@@ -45,8 +45,8 @@ _WIDTH = 58  # characters of a quoted line: with its place they fit into a termi
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a pattern does on a graph: ``matches`` and, best first, ``near_misses``. ``str`` is
-    plain text; ``print`` with rich shows colours."""
+    """The result of a pattern on a graph: its ``matches``, and its ``near_misses``, best first.
+    ``str`` gives plain text; printing with rich adds colours."""
 
     name: str
     matches: tuple[Match, ...]
@@ -98,8 +98,8 @@ class Explanation:
 
 @checked
 def explain(gm: GraphModule, pattern: Rule | Program | Pattern, node: Node | str | None = None) -> Explanation:
-    """Where ``pattern`` (a rule, or what :func:`fx.replace_pattern` takes) matches, and where it
-    almost does; with ``node`` (or its name) there alone. Raises ArgumentError for an unknown
+    """Show where ``pattern`` (a rule, or anything that :func:`fx.replace_pattern` takes) matches, and
+    where it almost does; with ``node`` (or its name) only there. Raises ArgumentError for an unknown
     node."""
     rule: Any = pattern if isinstance(getattr(pattern, "pattern", None), Pattern) else None
     if rule is not None:
@@ -141,7 +141,7 @@ def _everywhere(gm: GraphModule, name: str, pattern: Pattern, rule: Rule | None)
 
 
 def _at(gm: GraphModule, node: Node, pattern: Pattern, rule: Rule | None) -> tuple[Match | None, NearMiss | None]:
-    """The match with its result at ``node``, or how far it is from one."""
+    """The match whose result is ``node``, or how far the pattern is from matching there."""
     around = Surroundings()
     accept = (lambda match: rule.why_not(match) is None) if rule is not None else None
     found = find_match(pattern, node, around, accept)
@@ -149,7 +149,7 @@ def _at(gm: GraphModule, node: Node, pattern: Pattern, rule: Rule | None) -> tup
     if found is not None and reason is None:
         return found, None
     plain = found or find_match(pattern, node, around)
-    if plain is not None and rule is not None:  # it fits, and is turned down
+    if plain is not None and rule is not None:  # the pattern fits, but a condition declines
         return None, _turned_down(plain, node, reason or rule.why_not(plain) or "", pattern)
     loose = None if pattern.associative else find_match(_loose(pattern), node, around)
     if loose is not None:
@@ -178,7 +178,7 @@ def _near(steps: Steps, node: Node) -> NearMiss:
 
 
 def _refused(match: Match, rule: Rule | None) -> str | None:
-    """Why the replacement does not fit a place, if it has one."""
+    """Why the replacement, if there is one, does not fit a place."""
     if rule is None or rule.__dict__.get("_replacement") is None:
         return None
     return rule.new.why_not(match)
@@ -207,7 +207,7 @@ def _loose(pattern: Pattern) -> Pattern:
 
 
 def _inside(gm: GraphModule, pattern: Pattern) -> tuple[list[NearMiss], str]:
-    """Near misses where the pattern's result is nowhere: around the rarest of its ops."""
+    """Near misses if no node computes the pattern's result: they are sought around the rarest of its ops."""
     counts = Counter(n.target for n in gm.graph.nodes if n.op == "call_function")
     steps = pattern.variants[0]
     calls = [n for n in steps.slots if n.op.startswith("call")]
@@ -238,7 +238,7 @@ def _place(node: Node) -> str:
 
 def _quote(node: Node, part: str = "") -> list[tuple[str, str, str]]:
     """``(place, source line, carets)`` for the expression that made a node, or for a part of it: a
-    number or the argument of that name. Empty where the source is not at hand."""
+    number or the argument of that name. Empty if the source is not available."""
     location = node.loc
     if location is None:
         return []
@@ -274,7 +274,7 @@ def _part_columns(expression: str, part: str, start: int, target: Any) -> tuple[
 
 
 def _parameter(target: Any, name: str | None) -> str | None:
-    """A keyword as the op stores it: ``axis`` for ``dim``."""
+    """A keyword under the name that the op uses: ``axis`` for ``dim``."""
     try:
         return target.parameter_name(name) if isinstance(target, Op) and name else name
     except ArgumentError:  # the keyword of a call inside the expression

@@ -1,4 +1,4 @@
-"""Pattern rewriting: find a function in a graph and put another one in its place.
+"""Pattern rewriting: find the computation of one function in a graph and replace it by another.
 
 In: a GraphModule, a pattern and a replacement written as plain functions in any spelling::
 
@@ -7,11 +7,11 @@ In: a GraphModule, a pattern and a replacement written as plain functions in any
 
     matches = fx.replace_pattern(gm, pattern, replacement)
 
-Out: the list of matches; the graph is edited in place. What the parameters of a pattern may stand
-for is described in :mod:`fxlite.passes.rewrite.pattern`. Matching starts from the pattern's result
-(the *anchor*); each node of the graph is tried once as an anchor, so the time is linear in the
-graph's size. Under torch.fx's names there are filters that see graphs, replacements made for each
-match, and matchers of a pattern's graph: other spellings and orders of operands match there, too.
+Out: the list of matches; the graph is edited in place. :mod:`fxlite.passes.rewrite.pattern` describes
+what the parameters of a pattern match. Matching starts from the pattern's result (the *anchor*); each
+node of the graph is tried once as an anchor, so the time is linear in the graph's size. Under
+torch.fx's names there are filters that receive graphs, replacements made for each match, and matchers
+for a pattern's graph; they also match other spellings and orders of operands.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from fxlite.passes.rewrite.replacement import Inserter, Replacement
 from fxlite.passes.rewrite.rewire import Rewiring, erase_dead
 from fxlite.passes.rewrite.wildcard import UNBOUND
 
-_END = float("inf")  # of a position: what is inserted before a node sorts before it
+_END = float("inf")  # part of a position: nodes inserted before a node sort before it
 _UNDONE = "nothing was replaced, the graph is as it was"
 
 
 class Match:
     """One place where a pattern was found.
 
-    ``anchor`` is the node that computed the pattern's (last) result, ``anchors`` all results (also
-    called ``returning_nodes``), ``bindings`` what the pattern's parameters stand for (nodes,
-    numbers, attributes, None for an operand left out, a tuple for ``*xs``; ``placeholder_nodes``
-    in order), ``replacements`` the nodes put in. Replaced nodes are no longer in the graph."""
+    ``anchor`` is the node that computed the pattern's (last) result, and ``anchors`` are all results
+    (also called ``returning_nodes``). ``bindings`` holds the value of each pattern parameter: a node, a
+    number, an attribute, None for an operand left out, or a tuple for ``*xs``; ``placeholder_nodes``
+    has them in order. ``replacements`` are the new nodes. Replaced nodes are no longer in the
+    graph."""
 
     __slots__ = ("_slots", "_steps", "bindings", "name_node_map", "replacements")
 
@@ -81,7 +82,7 @@ class Match:
 
     @property
     def inputs(self) -> list[Node]:
-        """The nodes that the pattern's parameters stand for."""
+        """The nodes that are bound to the pattern's parameters."""
         return [n for value in self.bindings.values() for n in nodes_in(value)]
 
     @property
@@ -92,8 +93,7 @@ class Match:
 
     @property
     def nodes_map(self) -> dict[Node, Any]:
-        """The graph's node (or the number) for each node of the pattern, its parameters
-        included."""
+        """The graph's node (or the number) for each node of the pattern, including its parameters."""
         return {n: self._slots[slot] for n, slot in self._steps.slots.items()}
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Match:
 
 
 def matches_at(pattern: Pattern, node: Node, around: Surroundings, every: bool = True) -> Iterator[Match]:
-    """The matches whose anchor is ``node``; not ``every``: the first is all that is asked for."""
+    """The matches whose anchor is ``node``; with ``every=False`` only the first is needed."""
     for steps in pattern.variants_for(node):
         for slots in steps.ways(node, around, every):
             yield Match(steps, slots)
@@ -111,7 +111,7 @@ def matches_at(pattern: Pattern, node: Node, around: Surroundings, every: bool =
 def find_match(
     pattern: Pattern, node: Node, around: Surroundings, accept: Callable[[Match], bool] | None = None
 ) -> Match | None:
-    """The first match whose anchor is ``node`` and that ``accept`` does not turn down, or None."""
+    """The first match whose anchor is ``node`` and that ``accept`` approves, or None."""
     found = matches_at(pattern, node, around, accept is not None)
     return next(found if accept is None else filter(accept, found), None)
 
@@ -126,8 +126,8 @@ def find_matches(
     ignore_literals: bool = False,
     same_weights: bool = False,
 ) -> list[Match]:
-    """Where ``pattern`` occurs, in order; overlapping matches included. Options as in
-    :func:`replace_pattern`."""
+    """The places where ``pattern`` occurs, in order, including overlapping matches. Options are those
+    of :func:`replace_pattern`."""
     compiled = as_pattern(pattern, associative, ignore_literals, same_weights)
     around = Surroundings()
     found = (find_match(compiled, node, around, match_filter) for node in gm.graph.nodes)
@@ -135,7 +135,7 @@ def find_matches(
 
 
 def as_pattern(pattern: Program | Pattern, *options: bool) -> Pattern:
-    """A pattern itself; one of a program with these options."""
+    """A pattern as it is; a program as a pattern with these options."""
     return pattern if isinstance(pattern, Pattern) else Pattern(pattern, *options)
 
 
@@ -153,16 +153,16 @@ def replace_pattern(
     """Replace every occurrence of ``pattern`` in ``gm`` by ``replacement``, in place; returns the
     matches. The code is generated again when the module is next called.
 
-    Operands of commutative ops match in either order, associative ops in any grouping (sums and
-    products of floats, which then round differently, only with ``associative``), axes modulo the
-    rank; two parameters may stand for one value, and a parameter may stand for a number. Values
+    Operands of commutative ops match in either order and associative ops in any grouping (sums and
+    products of floats, which then round differently, only with ``associative``); axes match modulo
+    the rank. Two parameters may match the same value, and a parameter may match a number. Values
     computed inside the pattern must not be read outside it. Matches do not overlap: the first in
-    order wins, and what was put in is not matched again. Parameters of the replacement are those
-    of the pattern with the same name, or, where the names differ, in the same order; it is traced
-    with the types it gets. ``match_filter`` may turn a match down. A pattern that returns several
-    values has them all replaced; a place where no order of the nodes allows that is passed over.
-    With ``ignore_literals`` numbers and attributes of the pattern match any. Where the pattern is a
-    module its weights match any, with ``same_weights`` equal ones.
+    order wins, and new nodes are not matched again. The replacement has the pattern's parameters
+    under the same names, or, if the names differ, in the same order; it is traced with the types at
+    each place. ``match_filter`` may decline a match. If a pattern returns several values, all of them
+    are replaced; a place where no order of the nodes allows that is skipped. With
+    ``ignore_literals`` numbers and attributes of the pattern match any others. If the pattern is a
+    module, its weights match any weights, or with ``same_weights`` only equal ones.
 
     Raises ArgumentError for parameters that do not fit. If the replacement does not fit a place
     (its types do not agree), the graph is left as it was and the error names the place."""
@@ -178,7 +178,7 @@ def replace_matches(
     new_at: Callable[[Match], Replacement],
     match_filter: Callable[[Match], bool] | None,
 ) -> list[Match]:
-    """Replace what a pattern finds by what ``new_at`` gives for each match."""
+    """Replace the matches of a pattern by what ``new_at`` returns for each."""
     matches: list[Match] = []
     with paused_gc(), gm.graph.transaction("replace_pattern"):
         rewriter = Rewriter(gm)
@@ -199,7 +199,7 @@ class Rewriter:
     the graph, and readers are rewritten when the loop reaches them, until :meth:`finish`."""
 
     def __init__(self, gm: GraphModule, bar_new: bool = True) -> None:
-        """``bar_new``: nodes that are put in are not matched again."""
+        """With ``bar_new``, new nodes are not matched again."""
         self.gm = gm
         self.graph = gm.graph
         self.bar_new = bar_new
@@ -208,12 +208,12 @@ class Rewriter:
         self._rewiring = Rewiring(self.graph)
         self.around.waiting = self._rewiring.waiting
         self._inserter: Inserter | None = None
-        self._unread: list[Node] = []  # inputs of single nodes that were replaced
+        self._unread: list[Node] = []  # inputs of replaced single nodes
         self._positions: dict[Node, tuple[float, ...]] = {}
         self._created = 0
 
     def refresh(self, node: Node) -> None:
-        """Let a node read what was put in so far; the loop calls this on every node."""
+        """Make a node read the replacements made so far; the loop calls this on every node."""
         try:
             self._rewiring.refresh(node)
         except Exception as error:
@@ -221,13 +221,13 @@ class Rewriter:
             raise
 
     def settle(self, match: Match) -> None:
-        """Let what a match binds be read by what reads it from now on."""
+        """Update the readers of all values that a match binds."""
         for value in (*match.bindings.values(), *match.anchors):
             for reader in list(self.around.waiting.get(value, ())) if value.__class__ is Node else ():
                 self.refresh(reader)
 
     def settled(self, accept: Callable[[Match], bool]) -> Callable[[Match], bool]:
-        """``accept`` made to see the true readers of what a match binds."""
+        """``accept``, changed so that it sees the current readers of the values that a match binds."""
 
         def check(match: Match) -> bool:
             self.settle(match)
@@ -236,9 +236,9 @@ class Rewriter:
         return check
 
     def replace(self, match: Match, new: Replacement, keep_types: bool = False) -> str | None:
-        """Compute the replacement and let the readers of the match's results read it. Returns None,
-        or why that is not possible here (with ``keep_types`` also where types would change); then
-        nothing was edited."""
+        """Compute the replacement and redirect the readers of the match's results to it. Returns None,
+        or the reason why that is not possible here (with ``keep_types`` also if types would change);
+        in that case nothing was edited."""
         anchors = match.anchors
         before: Node | None = anchors[0]
         if len(anchors) > 1:
@@ -273,8 +273,8 @@ class Rewriter:
         return None
 
     def replace_node(self, node: Node, new: Node, made: list[Node]) -> None:
-        """Let the readers of one node read ``new``, which is computed before it; ``made`` are the
-        nodes put in. What only the node read goes too."""
+        """Redirect the readers of one node to ``new``, which is computed before it; ``made`` are the
+        new nodes. Nodes that only the old one read are removed, too."""
         self._rewiring.replace(node, self._rewiring.current(new))
         self._dead[node] = None
         self.around.barred.add(node)
@@ -289,12 +289,12 @@ class Rewriter:
         return error
 
     def _bar(self, match: Match, anchors: list[Node], results: list[Node], made: list[Node]) -> None:
-        """What was put in and what it replaces takes no part in further matches."""
+        """Exclude the new nodes and those they replace from further matches."""
         dead, barred = self._dead, self.around.barred
         if self.bar_new:
             barred.update(made)
         calls = match.calls
-        if len(calls) > len(anchors):  # values inside that the replacement reads stay
+        if len(calls) > len(anchors):  # inner values that the replacement reads stay
             needed = {n for new in made for n in new.all_input_nodes}
             needed.update(results)
             calls = [n for n in calls if n in anchors or n not in needed]
@@ -304,8 +304,8 @@ class Rewriter:
 
     # -- several results -----------------------------------------------------------------------
     def _place(self, match: Match) -> Node | None:
-        """The first node with all inputs of the match before it that is a result or a reader of
-        one; None if a reader comes before an input. Weights can be read anywhere."""
+        """The first result, or reader of a result, that comes after all inputs of the match; None if a
+        reader comes before an input. Weights can be read anywhere."""
         positions = self._positions
         if not positions:
             positions.update((n, (i, _END)) for i, n in enumerate(self.graph.nodes))
@@ -324,7 +324,7 @@ class Rewriter:
         return found
 
     def _move_weights(self, match: Match, before: Node) -> None:
-        """Let the weights among the inputs be read in front of ``before``."""
+        """Move the reads of weights among the inputs before ``before``."""
         for node in dict.fromkeys(match.inputs):
             if node.op == "get_attr" and self._positions[node] > self._positions[before]:
                 before.prepend(node)
@@ -339,8 +339,8 @@ class Rewriter:
 
     # -- the end -------------------------------------------------------------------------------
     def finish(self) -> list[Node]:
-        """Let all readers read what was put in, and erase what was replaced; a node that is still
-        read stays. Returns what nodes read that went because only replaced ones read them."""
+        """Redirect all readers to the replacements, and erase the replaced nodes; a node that is still
+        read stays. Returns the inputs of nodes that were removed because only replaced ones read them."""
         if not self._rewiring.new:
             return []
         try:
@@ -371,12 +371,13 @@ def replace_pattern_with_filters(
     replacement_callback: Callable[[Match, Graph, Graph], Graph] | None = None,
     node_name_match: str = "",
 ) -> list[Match]:
-    """:func:`fxlite.replace_pattern` with filters of (match, graph, graph of the pattern), all of
-    which must be true, and perhaps with a function of these that gives the graph to put in for a
-    match. Parameters of replacements are those of the pattern in the same order, whatever their
-    names. Only nodes with ``node_name_match`` in their names are anchors.
+    """:func:`fxlite.replace_pattern` with filters that receive (match, graph, graph of the pattern)
+    and must all return true. Instead of ``replacement``, ``replacement_callback`` may be given, which
+    receives the same arguments and returns the graph to insert for a match. Parameters of replacements
+    are those of the pattern in the same order, whatever their names. Only nodes with
+    ``node_name_match`` in their names are anchors.
 
-    Raises ArgumentError where neither or both replacements are given; see replace_pattern."""
+    Raises ArgumentError if neither or both replacements are given, and otherwise as replace_pattern."""
     if (replacement is None) == (replacement_callback is None):
         raise ArgumentError("give either replacement, or replacement_callback")
     filters = tuple(match_filters or ())
@@ -398,10 +399,10 @@ def replace_pattern_with_filters(
 
 
 class SubgraphMatcher:
-    """Finds the graph of a pattern in graphs. ``match_output``: where its results are those of the
-    graph; ``match_placeholder``: where its inputs are inputs of the graph. Of matches that overlap
-    the first is found, unless not ``remove_overlapping_matches``. Numbers and attributes match any
-    with ``ignore_literals``."""
+    """Finds the graph of a pattern in graphs. With ``match_output`` its results must be results of the
+    graph, with ``match_placeholder`` its inputs must be inputs of the graph. Unless
+    ``remove_overlapping_matches`` is False, only the first of overlapping matches is found. With
+    ``ignore_literals`` numbers and attributes match any others."""
 
     def __init__(
         self,
@@ -419,7 +420,7 @@ class SubgraphMatcher:
         self._compiled = Pattern(pattern, ignore_literals=ignore_literals)
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[Match]:
-        """Where the pattern is found, in order; ``node_name_match`` is in the anchor's name."""
+        """The matches of the pattern, in order, whose anchors have ``node_name_match`` in their names."""
         gm, around, found = as_graph_module(graph), Surroundings(), []
         for node in gm.graph.nodes:
             if node_name_match not in node.name or node in around.barred:
@@ -440,8 +441,8 @@ class SubgraphMatcher:
 
 
 class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
-    """Finds a pattern that returns its results and, last, a dict of nodes by name, which matches
-    then have as ``name_node_map``."""
+    """Finds a pattern that returns its results followed by a dict of nodes by name; each match has the
+    corresponding nodes as ``name_node_map``."""
 
     def __init__(
         self,

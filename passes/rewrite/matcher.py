@@ -1,10 +1,11 @@
-"""The matcher: does a pattern fit at a node?
+"""The matcher: decides whether a pattern fits at a node.
 
 In: a traced pattern. Out: :class:`Steps`, one step for each call of the pattern, in an order in
-which every step but the first knows its node. A step compares a call of the pattern with a node of
-the graph and says what the node's operands must be; where there are several ways (commutative
-and associative ops, another output among the readers of a value) the others are kept, and tried
-when a later step fails. No recursion; for most patterns no second way, so a match costs its steps.
+which every step except the first knows its node. A step compares a call of the pattern with a node of
+the graph and says what the node's operands must be. If there are several ways (commutative and
+associative ops, another output among the readers of a value), the others are kept and tried when a
+later step fails. There is no recursion, and most patterns have only one way, so that a match costs
+one run of its steps.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ OperandOf = tuple[int, Any, Any]
 
 
 class Surroundings:
-    """What matching must know of a rewrite that is under way: nodes that stand only for parameters
-    (``barred``), readers that no longer count (``dead``), readers to come (``waiting``)."""
+    """State of a rewrite in progress that matching depends on: nodes that may match only parameters
+    (``barred``), readers that no longer count (``dead``), and readers to come (``waiting``)."""
 
     __slots__ = ("barred", "dead", "readers", "waiting")
 
@@ -44,7 +45,7 @@ class Surroundings:
         self.barred: set[Node] = set()
         self.dead: dict[Node, None] = {}
         self.waiting: Mapping[Node, Iterable[Node]] = {}
-        self.readers: dict[tuple[Node, Any], deque[Node]] = {}  # by value and their op
+        self.readers: dict[tuple[Node, Any], deque[Node]] = {}  # by the value they read and their op
 
 
 class Step:
@@ -61,8 +62,8 @@ class Step:
         self.symmetric = False
 
     def options(self, slots: Slots, steps: Steps, every: bool) -> Any:
-        """The ways to read the node's operands: a list, or an iterator, of lists of values; empty
-        where the call differs."""
+        """The ways to read the node's operands: a list, or an iterator, of lists of values; empty if
+        the call differs."""
         node: Node = slots[self.slot]
         if self.has_attributes:
             if not same_attributes(self.node, node, self.wild):
@@ -89,7 +90,7 @@ class Step:
         return ways
 
     def values_of(self, node: Node) -> Any:
-        """Operands of a node in the order of ``operands``; None where their number differs."""
+        """Operands of a node in the order of ``operands``; None if their number differs."""
         args = node.args
         if self.lists is None:
             if len(args) < len(self.operands):
@@ -122,7 +123,7 @@ class Step:
 
 
 class Find:
-    """Another output of the pattern: look for it among the readers of a value known already."""
+    """Another output of the pattern: look for it among the readers of a value that is already known."""
 
     def __init__(self, known: int, slot: int, target: Any) -> None:
         self.known, self.target = known, target
@@ -136,8 +137,8 @@ class Find:
         return self._readers(value, steps.around, [slots[i] for i in steps.calls])
 
     def _readers(self, value: Node, around: Surroundings, taken: list[Any]) -> Iterator[Any]:
-        """Readers of ``value``; those that the match has already come last. A value with thousands
-        of readers is asked for again and again, so what is left of them is kept."""
+        """Readers of ``value``; those that the match contains already come last. The remaining readers
+        are cached, because a value with thousands of readers is asked for repeatedly."""
         key, barred = (value, self.target), around.barred
         queue = around.readers.get(key)
         if queue is None:
@@ -150,7 +151,7 @@ class Find:
             if user not in barred and user not in tried:
                 tried.add(user)
                 yield (user,)
-        for user in value.users:  # readers that came later
+        for user in value.users:  # readers that were added later
             if user.target is self.target and user not in barred and user not in tried:
                 yield (user,)
         for node in taken:
@@ -159,14 +160,14 @@ class Find:
 
 
 class Steps:
-    """A pattern made ready: call :meth:`match` on a node."""
+    """A compiled pattern: call :meth:`ways` with a node."""
 
     def __init__(self, graph: Graph, module: GraphModule, any_weights: bool = False) -> None:
         self.graph, self.module, self.any_weights = graph, module, any_weights
         self.steps: list[Any] = []
         self.slots: dict[Node, int] = {}  # of the pattern's nodes
         self.wildcards: dict[str, int] = {}
-        self.parameters: dict[str, int | None] = {}  # slot of each; None for one left out
+        self.parameters: dict[str, int | None] = {}  # slot of each; None for one that is left out
         self.outputs: list[int] = []
         self.calls: list[int] = []
         self.size = 0
@@ -179,7 +180,7 @@ class Steps:
 
     @property
     def anchor(self) -> Node:
-        """The pattern's call that is matched first: the last of its results."""
+        """The pattern's call that is matched first: the one that computes its last result."""
         return next(iter(self.slots))
 
     @property
@@ -193,8 +194,8 @@ class Steps:
         return self.size - 1
 
     def ways(self, anchor: Node, around: Surroundings, every: bool) -> Iterator[Slots]:
-        """What each slot stands for if the last of the pattern's results is ``anchor``, by each way
-        to match; not ``every``: way, those left out that differ in names alone."""
+        """The values of all slots if the last of the pattern's results is ``anchor``, for each way to
+        match; with ``every=False`` ways that differ only in names are left out."""
         self.around, self.blocked = around, None
         steps, last = self.steps, len(self.steps)
         slots: Slots = [UNBOUND] * self.size
@@ -221,7 +222,7 @@ class Steps:
                         continue
                 else:
                     later.append((number, slots.copy(), iter(ways)))
-            while later:  # the next way of the last step that has one
+            while later:  # resume the last step that has another way
                 number, saved, rest = later[-1]
                 way = next(rest, UNBOUND)
                 if way is UNBOUND:
@@ -235,8 +236,8 @@ class Steps:
                 return
 
     def _enter(self, step: Any, values: Any, slots: Slots) -> bool:  # noqa: C901
-        """Let the operands of a step stand for these values; False where one cannot. One branch for
-        each kind of operand, in one function: this is the innermost loop of matching."""
+        """Bind the operands of a step to these values; False if one does not fit. There is one branch
+        for each kind of operand, in one function, because this is the innermost loop of matching."""
         if step.__class__ is not Step:
             for slot, node in zip(step.inner, values[len(step.operands) :]):
                 slots[slot] = node
@@ -286,7 +287,7 @@ class Steps:
         return True
 
     def same_weight(self, wanted: Node, value: Any) -> bool:
-        """Whether a weight of the pattern stands for a value."""
+        """Whether a weight of the pattern matches a value."""
         if not isinstance(value, Node) or value.op != "get_attr":
             return False
         if self.any_weights and not is_constant_path(wanted.target):
@@ -296,7 +297,7 @@ class Steps:
         return same_arrays(mine, theirs.get_attribute(value.target))
 
     def same_module(self, target: Any, value: Node) -> bool:
-        """Whether the leaf module of the pattern at ``target`` stands for what a node calls."""
+        """Whether the leaf module of the pattern at ``target`` matches the module that a node calls."""
         if value.op != "call_module" or isinstance(target, Op):
             return False
         theirs: Any = value.graph.owning_module
@@ -310,7 +311,7 @@ class Steps:
         return self.same_module(self.target, node)
 
     def outside_reader(self, slots: Slots) -> tuple[Node, Node] | None:
-        """A value computed inside, and a node outside that reads it, if there is one."""
+        """A value computed inside the match and a node outside that reads it, or None."""
         waiting, dead = self.around.waiting, self.around.dead
         inside: set[Node] = set()
         for slot in self.calls:
@@ -318,7 +319,7 @@ class Steps:
                 continue
             node: Node = slots[slot]
             if len(node.users) == 1 and node not in waiting:
-                continue  # the call of the pattern that reads it
+                continue  # the reader is a call of the pattern
             inside = inside or {slots[i] for i in self.calls}
             for user in (*node.users, *waiting.get(node, ())):
                 if user not in inside and user not in dead:
@@ -327,7 +328,7 @@ class Steps:
 
 
 def plausible(operand: OperandOf, value: Any) -> bool:
-    """A quick look whether an operand of a pattern may stand for a value."""
+    """A quick check whether an operand of a pattern may match a value."""
     kind, _, what = operand
     if kind == CALL:
         return value.__class__ is Node and (value.target is what or value.op == "call_module")
@@ -343,7 +344,7 @@ def _equal_numbers(a: Any, b: Any) -> bool:
 
 
 def same_arrays(a: Any, b: Any) -> bool:
-    """Equal dtype, shape and bits."""
+    """True for arrays of equal dtype, shape and bits."""
     if a is b:
         return True
     a, b = np.asarray(a), np.asarray(b)
@@ -354,12 +355,12 @@ _CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")
 
 
 def is_constant_path(path: str) -> bool:
-    """Whether that is what the tracer calls arrays of the program that no module holds."""
+    """Whether a path is one that the tracer gives to an array of the program that no module holds."""
     return _CONSTANT.fullmatch(path) is not None
 
 
 def same_modules(a: Module, b: Module, weights: bool = True) -> bool:
-    """Leaf modules of one class with equal plain attributes and (``weights``) equal weights."""
+    """True for leaf modules of one class with equal plain attributes and (``weights``) equal weights."""
     if a is b or type(a) is not type(b):
         return a is b
     mine, theirs = a.state_dict(), b.state_dict()

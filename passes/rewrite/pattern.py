@@ -1,20 +1,20 @@
-"""Patterns: a function that says what to look for, traced and ready to be matched.
+"""Patterns: a function that describes a computation to look for, traced and compiled for matching.
 
-In: a plain function, module, op or graph. Out: a :class:`Pattern`, a few small programs for
-:mod:`fxlite.passes.rewrite.matcher`. What a parameter of the function stands for follows from its
+In: a plain function, module, op or graph. Out: a :class:`Pattern`, which holds a few small programs
+for :mod:`fxlite.passes.rewrite.matcher`. What a parameter of the function matches depends on its
 kind:
 
 =====================  ============================================================================
-``x``                  any value: a node or a number; two parameters may stand for one node
+``x``                  any value: a node or a number; two parameters may match the same node
 ``bias=None``          an operand that may be missing
-``*xs``                any number of operands, where a list of tensors stands
+``*xs``                any number of operands, in place of a list of tensors
 ``*, stride``          any attribute, or any number where the operand is a number
-``axis``               the same, where the function passes it on as an attribute
+``axis``               the same, if the function passes it on as an attribute
 =====================  ============================================================================
 
-Everything else the function mentions (literals, attributes, arrays) is meant as it stands. Where
-the pattern is a module, its weights stand for any (``same_weights``: for equal ones). Patterns are
-traced without types, so they must not ask for shapes.
+Everything else in the function (literals, attributes, arrays) matches only itself. If the pattern is
+a module, its weights match any weights (with ``same_weights`` only equal ones). Patterns are traced
+without types, so they must not ask for shapes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 
 Program = Callable[..., Any] | GraphModule | Graph
-_MOST_OPTIONAL = 4  # each doubles the number of programs
+_MOST_OPTIONAL = 4  # each one doubles the number of programs
 _UNTYPED = (
     "a pattern stands for values of any shape and is traced without types: name axes instead of "
     "asking for shapes, as in fx.ops.permute(x, axes=(1, 0)) for x.T"
@@ -51,7 +51,7 @@ _KINDS = inspect.Parameter
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a pattern, replacement or condition takes, by name."""
+    """The parameters of a pattern, replacement or condition, by name."""
 
     operands: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ class Parameters:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in order."""
+        """The names of all parameters, in order."""
         rest = (self.rest,) if self.rest else ()
         return self.order or (*self.operands, *self.optional, *rest, *self.attributes)
 
     def with_attributes(self, names: set[str]) -> Parameters:
-        """The same, where those operands stand for attributes."""
+        """The same parameters, with these operands as attributes."""
         operands = tuple(n for n in self.operands if n not in names)
         optional = tuple(n for n in self.optional if n not in names)
         attributes = tuple(n for n in self.names if n in names or n in self.attributes)
@@ -88,15 +88,15 @@ class Operand:
 
 
 class Pattern:
-    """What to look for: ``variants`` in the order they are tried, and the ``parameters``."""
+    """A computation to look for: ``variants`` in the order in which they are tried, and ``parameters``."""
 
     def __init__(
         self, program: Program, associative: bool = False, ignore_literals: bool = False, same_weights: bool = False
     ) -> None:
-        """``associative``: sums and products of floats also match when grouped differently, which
-        changes rounding. ``ignore_literals``: numbers and attributes match any. ``same_weights``:
-        the weights of a module match equal ones alone. Raises ArgumentError for a function that
-        cannot be a pattern."""
+        """With ``associative``, sums and products of floats also match when grouped differently, which
+        changes rounding. With ``ignore_literals``, numbers and attributes match any others. With
+        ``same_weights``, the weights of a module match only equal ones. Raises ArgumentError for a
+        function that cannot be a pattern."""
         self.program = program
         self.associative = associative
         self.ignore_literals, self.same_weights = ignore_literals, same_weights
@@ -125,8 +125,8 @@ class Pattern:
             self._add_variants(absent)
 
     def _add_variants(self, absent: set[str], attributes: frozenset[str] = frozenset()) -> None:
-        """The programs where those optional operands are missing, and those operands are numbers
-        that are attributes."""
+        """Add the programs in which the optional operands ``absent`` are missing and the operands
+        ``attributes`` are numbers that are attributes."""
         parameters, program = self.parameters, self.program
         if attributes:
             parameters = parameters.with_attributes({*attributes})
@@ -168,7 +168,7 @@ class Pattern:
 
 
 def parameters_of(program: Program) -> Parameters:
-    """The parameters of a pattern; those with another default than None are left at it."""
+    """The parameters of a pattern; those with a default other than None keep it."""
     if isinstance(program, Graph):
         return Parameters(tuple(n.target for n in program.placeholders))
     if isinstance(program, GraphModule):
@@ -205,7 +205,7 @@ def parameters_of(program: Program) -> Parameters:
 
 
 def as_graph_module(program: Graph | GraphModule) -> GraphModule:
-    """A graph with the weights it reads: its owner, or one that it gets."""
+    """A graph with the weights it reads: its owner, or a new module."""
     if isinstance(program, GraphModule):
         return program
     owner = program.owning_module
@@ -218,8 +218,8 @@ def trace_call(
     program: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> tuple[GraphModule, dict[Node, dict[str, Any]], set[str]]:
     """Trace a call of ``program``. Arguments are Operands (tuples of them for ``*xs``), or values
-    passed as they are. Returns the graph, the attributes that hold wildcards, by node, and the
-    operands that would be attributes of another op if they were numbers."""
+    that are passed as they are. Returns the graph; by node the attributes that hold wildcards; and
+    the operands that would be attributes of another op if they were numbers."""
     operands = [a for v in arguments.values() for a in (v if isinstance(v, tuple) else (v,))]
     operands = [a for a in operands if isinstance(a, Operand)]
     types = {a.name: a.type for a in operands}
@@ -273,7 +273,7 @@ def caller(program: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
 
 
 class _IsAttribute(Exception):
-    """Parameters of a pattern that were traced as operands stand for attributes."""
+    """Raised if parameters of a pattern that were traced as operands are in fact attributes."""
 
     def __init__(self, names: set[str]) -> None:
         super().__init__(names)
@@ -281,8 +281,8 @@ class _IsAttribute(Exception):
 
 
 class _PatternTracer(Tracer):
-    """Keeps wildcards where they are written; they never reach an op's canonical form, which would
-    want their values."""
+    """Keeps wildcards where they are written, before an op's canonical form, which would need their
+    values, is made."""
 
     is_pattern = True
     writes_inputs = False  # a pattern stands for values
@@ -294,7 +294,7 @@ class _PatternTracer(Tracer):
         self.either: set[str] = set()
 
     def to_bool(self, obj: Proxy) -> bool:
-        """Where fxlite itself compares a parameter, it is looked at as an attribute."""
+        """If fxlite itself tests a parameter for truth, the parameter is an attribute."""
         asks = sys._getframe(2).f_code.co_filename  # of Proxy.__bool__
         used = obj.node.all_input_nodes
         names = {n.target for n in used if n.op == "placeholder"}
@@ -308,7 +308,7 @@ class _PatternTracer(Tracer):
         raise _IsAttribute(names)
 
     def may_be_numbers(self, *values: Any) -> None:
-        """Operands of a call that would be attributes of another op, if they were numbers."""
+        """Record operands of a call that would be attributes of another op if they were numbers."""
         for node in _traced_in(values):
             if node.op == "placeholder":
                 self.either.add(node.target)

@@ -1,7 +1,7 @@
-"""Conditions for rules: small questions about what the parameters of a pattern stand for.
+"""Conditions for rules: small questions about the values that the parameters of a pattern match.
 
 In: values as a rule's ``where`` gets them: nodes, numbers, None for an operand left out. Out: truth
-values, types and sizes. Without input types a question about types is answered with False or None.
+values, types and sizes. Without input types, questions about types give False or None.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def same_type(a: Any, b: Any) -> bool:
 
 
 def dtype(x: Any) -> DType | None:
-    """Dtype of a value: compares with ``fx.float32`` and ``dtypes.dtype("f32")``."""
+    """Dtype of a value, which can be compared with ``fx.float32`` and ``dtypes.dtype("f32")``."""
     found = type_of(x)
     return found.dtype if found is not None else None
 
 
 def is_float(x: Any) -> bool:
-    """True for a tensor of floats and a Python float."""
+    """True for a tensor of floats or a Python float."""
     found = dtype(x)
     return found.is_float if found is not None else isinstance(x, float)
 
 
 def is_integer(x: Any) -> bool:
-    """True for a tensor of integers and a Python int; bool is neither."""
+    """True for a tensor of integers or a Python int; False for bool."""
     found = dtype(x)
     if found is not None:
         return found.is_integer
@@ -54,13 +54,13 @@ def is_integer(x: Any) -> bool:
 
 
 def is_complex(x: Any) -> bool:
-    """True for a tensor of complex numbers and a Python complex."""
+    """True for a tensor of complex numbers or a Python complex."""
     found = dtype(x)
     return found.is_complex if found is not None else isinstance(x, complex)
 
 
 def is_bool(x: Any) -> bool:
-    """True for a tensor of truth values, True and False."""
+    """True for a tensor of truth values, and for True and False."""
     return dtype(x) == dtypes.bool_ or isinstance(x, bool)
 
 
@@ -82,12 +82,12 @@ def dim(x: Any, axis: int) -> Dim | None:
 
 
 def constant(x: Any) -> bool:
-    """True for a number, a weight, a buffer, and an array of the program: known before it runs."""
+    """True for a value known before the program runs: a number, a weight, a buffer, or an array of the program."""
     return isinstance(x, dtypes.NUMBERS) or (isinstance(x, Node) and x.op == "get_attr")
 
 
 def only_use(x: Any) -> bool:
-    """True if the value is read once, so that it is gone when its reader is."""
+    """True if the value is read once, so that it is no longer needed when its reader is replaced."""
     return isinstance(x, Node) and len(x.users) == 1
 
 

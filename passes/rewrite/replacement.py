@@ -1,8 +1,8 @@
-"""Replacements: what is put in place of a match.
+"""Replacements: new nodes in place of a match.
 
-In: a function and what its parameters stand for at a match. Out: new nodes in the graph. The
-function is traced with the types of the values it gets, so it may ask for shapes; one trace serves
-all matches with the same types and numbers.
+In: a function, and the values that its parameters have at a match. Out: new nodes in the graph. The
+function is traced with the types of those values, so it may ask for shapes; one trace serves all
+matches with the same types and numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Traced:
-    """One trace of a replacement: its graph, where its inputs come from, its results."""
+    """One trace of a replacement: its graph, the sources of its inputs, and its results."""
 
     def __init__(self, name: str, module: GraphModule, inputs: Mapping[str, tuple[str, int | None]]) -> None:
         self.name = name
@@ -44,12 +44,12 @@ class Traced:
 
 
 class Replacement:
-    """A function (module, op, graph) that computes new values from what a pattern bound."""
+    """A function (module, op, graph) that computes new values from those that a pattern bound."""
 
     def __init__(self, program: Program, pattern: Pattern, name: str, by_position: bool = False) -> None:
-        """``name`` goes into the ``from`` chain of new nodes. ``by_position``: parameters are the
-        pattern's in this order, whatever they are called. Raises ArgumentError for parameters that
-        the pattern does not have."""
+        """``name`` is recorded in the ``from`` chain of new nodes. With ``by_position`` the parameters
+        are the pattern's in the same order, whatever their names. Raises ArgumentError for parameters
+        that the pattern does not have."""
         self.program = program
         self.name = name
         self.outputs = pattern.outputs
@@ -61,7 +61,7 @@ class Replacement:
         self._traced: dict[Any, Traced] = {}
 
     def at(self, bindings: Mapping[str, Any]) -> Traced:
-        """The trace for what the pattern's parameters stand for."""
+        """The trace for these values of the pattern's parameters."""
         values = {mine: bindings[theirs] for mine, theirs in self.names.items()}
         key = tuple([_key(v) for v in values.values()])
         found = self._traced.get(key)
@@ -70,7 +70,7 @@ class Replacement:
         return found
 
     def why_not(self, match: Match) -> str | None:
-        """Why it cannot take the place of a match without changing types, or None."""
+        """Why it cannot replace a match without changing types, or None."""
         try:
             traced = self.at(match.bindings)
         except FxliteError as error:
@@ -116,8 +116,8 @@ class Replacement:
 
 
 def match_names(mine: Parameters, pattern: Parameters, what: str = "the replacement") -> dict[str, str]:
-    """Which of the pattern's parameters each of ``mine`` is: the one with the same name, or, where
-    names differ, the one in the same place. Raises ArgumentError where they do not fit."""
+    """Map each of the parameters ``mine`` to one of the pattern: the one with the same name or, if the
+    names differ, the one in the same place. Raises ArgumentError if they do not fit."""
     names = [n for n in mine.names if n in pattern.names or n not in mine.optional]
     if set(names) <= set(pattern.names):
         return {name: name for name in names}
@@ -127,7 +127,7 @@ def match_names(mine: Parameters, pattern: Parameters, what: str = "the replacem
 
 
 def _key(value: Any) -> Any:
-    """What a trace depends on: types of nodes, numbers and attributes by value and class."""
+    """The key that a trace depends on: types of nodes, numbers and attributes by value and class."""
     if value.__class__ is Node:
         return value.type
     if isinstance(value, tuple):
@@ -136,13 +136,13 @@ def _key(value: Any) -> Any:
 
 
 class Inserter:
-    """Puts traced replacements into a module's graph. Weights that the replacement brings along are
-    entered and read once, behind the inputs; an array the module holds already is read there."""
+    """Inserts traced replacements into a module's graph. Weights of the replacement are added to the
+    module and read once, after the inputs; an array that the module already holds is read where it is."""
 
     def __init__(self, gm: GraphModule) -> None:
         self.gm = gm
         self.graph = gm.graph
-        self._paths: dict[int, tuple[str, Any]] = {}  # by array or module, which is kept alive
+        self._paths: dict[int, tuple[str, Any]] = {}  # by id of the array or module, which is kept alive
         self._entered: list[tuple[str, Any]] = []
         self._reads: dict[str, Node] = {}
         self._behind_inputs: Node | None = None
@@ -159,11 +159,11 @@ class Inserter:
     def insert(
         self, traced: Traced, bindings: Mapping[str, Any], anchor: Node, before: Node
     ) -> tuple[list[Any], list[Node]]:
-        """New nodes in front of ``before`` with the scope and place of ``anchor``. Returns the
-        results and the new nodes. Raises what the graph raises where a call does not fit."""
+        """Insert new nodes before ``before`` with the scope and place of ``anchor``. Returns the
+        results and the new nodes. Raises the graph's error if a call does not fit."""
         graph = self.graph
         required = traced.module.graph.guards
-        if required:  # of replace_pattern; a rule does not fire with guards that are new
+        if required:  # only replace_pattern gets here: a rule does not fire if it needs new guards
             graph.guards = (*graph.guards, *required)
         values: dict[Node, Any] = {}
         for node, name, index in traced.inputs:
@@ -186,7 +186,7 @@ class Inserter:
         graph = self.graph
         args = map_nodes(node.args, values.__getitem__)
         if traced.is_typed and node.op == "call_function":
-            return graph.call_op(node.target, args, node.kwargs)  # canonical for these very types
+            return graph.call_op(node.target, args, node.kwargs)  # already canonical for these types
         if node.op == "call_module":
             kwargs = map_nodes(node.kwargs, values.__getitem__)
             return graph.call_module(self._path(traced.module, node.target), args, kwargs, node.type)
@@ -197,7 +197,7 @@ class Inserter:
         known = self._paths.get(id(value))
         if known is None:
             known = next((e for e in self._entered if _same_weight(e[1], value)), None)
-            if known is None:  # each trace of a replacement copies the arrays it mentions
+            if known is None:  # each trace of a replacement copies the arrays it refers to
                 path = unique_attribute(self.gm, target)
                 self.gm.set_attribute(path, value)
                 known = (path, value)

@@ -1,8 +1,8 @@
 """Replacing many nodes at once, in time linear in the graph.
 
-``node.replace_all_uses_with`` rewrites a reader once for each input that changes: quadratic for a
-concat of thousands of values. A :class:`Rewiring` collects replacements and remembers who reads
-them; a pass walks the nodes in order and refreshes each one before it looks at it, so every reader
+``node.replace_all_uses_with`` rewrites a reader once for each input that changes, which is quadratic
+for a concat of thousands of values. A :class:`Rewiring` collects replacements and remembers their
+readers; a pass walks the nodes in order and refreshes each one before looking at it, so every reader
 is rewritten once.
 """
 
@@ -17,7 +17,7 @@ from fxlite.graph.graph import Graph, Node, map_nodes
 class Rewiring:
     """Replacements of nodes by nodes (or, for a node with several results, by a tuple of nodes).
 
-    ``waiting`` says for a node which readers it gets when they are refreshed."""
+    ``waiting`` maps a node to the readers it will get when they are refreshed."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -26,7 +26,7 @@ class Rewiring:
         self._stale: dict[Node, None] = {}  # readers of replaced nodes
 
     def replace(self, old: Node, new: Any) -> None:
-        """From now on ``old`` stands for ``new``, which is computed before it."""
+        """Replace ``old`` by ``new``, which is computed before it."""
         self.new[old] = new
         readers = self.waiting.pop(old, None) or {}
         for user in old.users:
@@ -39,7 +39,7 @@ class Rewiring:
                 self.waiting[new] = readers
 
     def current(self, node: Node) -> Any:
-        """What a node stands for now; follows chains of replacements."""
+        """The value that currently replaces a node; follows chains of replacements."""
         if node not in self.new:
             return node
         path: list[Node] = []
@@ -52,7 +52,7 @@ class Rewiring:
         return value
 
     def take_element(self, node: Node) -> bool:
-        """Replace a ``getitem`` of what several nodes stand for by one of these; False for others."""
+        """Replace a ``getitem`` of a node that was replaced by several by one of these; False for other nodes."""
         if node.op != "call_function" or node.target.name != "getitem" or not node.args:
             return False
         source = self.current(node.args[0])
@@ -62,7 +62,7 @@ class Rewiring:
         return True
 
     def refresh(self, node: Node) -> None:
-        """Let ``node`` read the replacements."""
+        """Make ``node`` read the replacements."""
         if node not in self._stale:
             return
         del self._stale[node]
@@ -81,7 +81,7 @@ class Rewiring:
                         del self.waiting[used]
 
     def finish(self) -> None:
-        """Refresh what was not looked at since, then erase the replaced nodes with the nodes only
+        """Refresh the remaining readers, then erase the replaced nodes together with the nodes that only
         they read."""
         self.refresh_all()
         inputs: list[Node] = []
@@ -102,8 +102,8 @@ class Rewiring:
 
 
 def erase_dead(nodes: list[Node]) -> list[Node]:
-    """Erase those of ``nodes`` that nobody reads, and then what only they read. Weights stay.
-    Returns what the erased nodes read."""
+    """Erase those of ``nodes`` that nobody reads, and then the nodes that only they read. Weights stay.
+    Returns the inputs of the erased nodes."""
     lost: list[Node] = []
     while nodes:
         node = nodes.pop()
@@ -116,7 +116,7 @@ def erase_dead(nodes: list[Node]) -> list[Node]:
 
 
 def needed_by(nodes: Iterable[Node]) -> set[Node]:
-    """These nodes and all that they depend on."""
+    """These nodes and all their dependencies."""
     found: set[Node] = set()
     work = list(nodes)
     while work:

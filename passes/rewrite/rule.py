@@ -1,6 +1,6 @@
-"""Rules: a pass said as a pattern, what to put in its place, and when.
+"""Rules: passes written as a pattern, a replacement, and conditions.
 
-A rule is written with plain functions, as ops are::
+A rule is written with plain functions, like ops::
 
     @rule(exactness="allclose")                    # a pass: silu(gm) is a new module
     def silu(x):
@@ -19,36 +19,36 @@ A rule is written with plain functions, as ops are::
     silu.counterexample(lambda x, y: x * F.sigmoid(y), x="f32[4]", y="f32[4]")
 
 **The pattern** runs once, on symbols. NumPy functions, operators, ``nn.functional`` and modules
-are the ops they always are, so one spelling finds them all. Parameters say what may differ:
+become ops as usual, so one spelling finds them all. Parameters mark what may differ:
 
 - ``x``: any value. A number fits too, and two parameters may stand for one value.
 - ``bias=None``: an operand that may be missing; the pattern sees None, and so may branch on it.
 - ``*xs``: any number of operands, in the list of ``np.concatenate(xs)``, ``np.stack((x, *xs))``.
 - ``*, stride``: any attribute (``F.conv2d(x, w, stride=stride)``), any number (``x * stride``).
 
-Everything else counts as written: numbers, attributes, arrays, the weights of a module that is
-called. Operands of commutative ops match in either order; chains of one associative op match
-however they are grouped (sums and products of floats, which then round differently, in rules that
-are not ``exact``). What is computed inside must not be read outside; a pattern that returns several
-values has them all replaced.
+Everything else matches as written: numbers, attributes, arrays, the weights of a module that is
+called. Operands of commutative ops match in either order, and chains of one associative op match
+however they are grouped (sums and products of floats, which then round differently, only in rules
+that are not ``exact``). Values computed inside the pattern must not be read outside it; if a pattern
+returns several values, all of them are replaced.
 
 **The replacement** takes parameters of the same names and is traced with the types found at each
-place, so it may ask for ``x.shape``. Attributes are the numbers found, to compute with. A
-replacement of another type than what it replaces is refused.
+place, so it may ask for ``x.shape``. Attributes arrive as the numbers found, so it may compute with
+them. A replacement whose type differs from that of the replaced value is refused.
 
 **where** takes parameters of the same names (a first one named ``match`` is the
-:class:`~fxlite.passes.rewrite.match.Match`) and gives True, False, or a text that says why not;
-small questions are in :mod:`fxlite.passes.rewrite.predicates`. Of several ways to match it picks
-the first that it likes.
+:class:`~fxlite.passes.rewrite.match.Match`) and returns True, False, or a text with the reason why
+not. :mod:`fxlite.passes.rewrite.predicates` has small questions to ask. If there are several ways to
+match, the first that fulfils the conditions is used.
 
-Where the pattern fits but the rule does not fire, the reason is in the ledger
-(``passes.ledger(gm)``); where the pattern almost fits, ``silu.explain(gm)`` says what is missing.
-A rule looks at every node once and not at what it puts in;
-:class:`~fxlite.passes.rewrite.rule_set.RuleSet` applies rules until none fires. Every rule brings
-an example and a counterexample.
+If the pattern fits but the rule does not fire, the reason is in the ledger (``passes.ledger(gm)``);
+if the pattern almost fits, ``silu.explain(gm)`` says what is missing. A rule looks at every node once
+and not at the nodes it inserts; :class:`~fxlite.passes.rewrite.rule_set.RuleSet` applies rules until
+none fires. Every rule has an example and a counterexample.
 
-**A rule about one node** is for what is too local, or asks too much, for a pattern: a function that
-gets a call of certain ops and says what its readers may read instead::
+**A rule about one node** is for rewrites that are too local for a pattern, or need conditions that a
+pattern cannot express: a function that is called with each call of certain ops and returns the value
+that its readers may read instead::
 
     @node_rule("permute", "flip")
     def undone(node):
@@ -60,8 +60,8 @@ gets a call of certain ops and says what its readers may read instead::
             return "it undoes another axis"              # a reason, for the ledger
         return x.args[0]                                 # or Call("reshape", x, shape=(2, 3))
 
-An answer is used only if it has the node's type. Unlike a pattern, the function may look at a value
-that others read too.
+The answer is used only if it has the node's type. Unlike a pattern, the function may inspect a value
+that others read as well.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ Refused = dict[tuple[str, Node], Refusal]
 
 
 class Fired(NamedTuple):
-    """A place where a rule fired: the nodes it reads, and those put in."""
+    """A place where a rule fired: the nodes it reads, and the new nodes."""
 
     inputs: list[Node]
     replacements: list[Node]
@@ -106,20 +106,20 @@ class Fired(NamedTuple):
 
 class AnyRule(Pass):
     """A pass that looks at one node after the other: a :class:`Rule` (pattern and replacement) or a
-    :class:`NodeRule` (a function of one node). A set applies several."""
+    :class:`NodeRule` (a function of one node). A :class:`RuleSet` applies several."""
 
     @property
     def height(self) -> int:
-        """How many calls above a node decide whether the rule fires there; a set looks again that far."""
+        """How many calls above a node decide whether the rule fires there; a set revisits readers that far away."""
         return 2
 
     @abc.abstractmethod
     def may_fire(self, node: Node) -> bool:
-        """False where the call alone rules it out; the same at all calls of an op, inputs, ..."""
+        """False if the call alone rules it out; the answer depends only on the op, or the kind of node."""
 
     @abc.abstractmethod
     def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
-        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+        """Rewrite at ``node`` if the rule fires there; a reason not to is added to ``refused``."""
 
     def _run(self, gm: GraphModule) -> None:
         refused: Refused = {}
@@ -146,14 +146,14 @@ class Rule(AnyRule):
 
     # -- writing a rule ------------------------------------------------------------------------
     def replacement(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach what to put in place of the pattern: a function of the same parameters."""
+        """Attach the replacement of the pattern: a function of the same parameters."""
         self._replacement = function
         self.__dict__.pop("new", None)
         return function
 
     def where(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach a condition: a function of the same parameters (a first one named ``match`` is
-        the Match) that gives True, False, or a text that says why not."""
+        """Attach a condition: a function of the same parameters (a first one named ``match`` is the
+        Match) that returns True, False, or a text with the reason why not."""
         self._conditions.append(_condition(function, parameters_of(self.program)))
         return function
 
@@ -178,22 +178,22 @@ class Rule(AnyRule):
 
     # -- applying it ---------------------------------------------------------------------------
     def may_fire(self, node: Node) -> bool:
-        """True if the node computes what the pattern's last result is computed by."""
+        """True if the node calls the op (or module) that computes the pattern's last result."""
         return bool(self.pattern.variants_for(node))
 
     def find(self, gm: GraphModule) -> list[Match]:
-        """Where the rule would fire, in order; overlapping places included."""
+        """The places where the rule would fire, in order, including overlapping ones."""
         return find_matches(gm, self.pattern, lambda match: self.why_not(match) is None)
 
     def explain(self, gm: GraphModule, node: Node | str | None = None) -> Explanation:
-        """Why the rule does not fire: the places where it almost does, best first, with the first
-        difference and the smallest change to the pattern. With ``node``: why not there."""
+        """Explain why the rule does not fire: the places where it almost does, best first, each with the
+        first difference and the smallest change to the pattern. With ``node``: why not there."""
         from fxlite.passes.rewrite.explain import explain
 
         return explain(gm, self, node)
 
     def why_not(self, match: Match) -> str | None:
-        """The reason for which a condition turns a match down, or None."""
+        """The reason why a condition declines a match, or None."""
         for condition in self._conditions:
             answer = condition(match)
             if answer is None:
@@ -203,7 +203,7 @@ class Rule(AnyRule):
         return None
 
     def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
-        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+        """Rewrite at ``node`` if the rule fires there; a reason not to is added to ``refused``."""
         first: tuple[str, list[Node]] | None = None
         for match in matches_at(self.pattern, node, rewriter.around, bool(self._conditions)):
             if self._conditions and rewriter.around.waiting:
@@ -237,7 +237,7 @@ def _read_outside(found: tuple[Node, Node] | None) -> str:
 
 
 def _condition(function: Callable[..., Any], pattern: Parameters) -> Condition:
-    """A condition as a function of the match, whatever parameters it was written with."""
+    """A condition as a function of the match, whatever its parameters are."""
     names = list(inspect.signature(function).parameters)
     mine = parameters_of(function)
     wants_match = names[:1] == ["match"] and "match" not in pattern.names
@@ -270,8 +270,8 @@ def rule(
     exactness: Exactness | str = "exact",
     register: bool = True,
 ) -> Any:
-    """Make a rule of a pattern; see the text of this module. It is registered as a pass, unless it
-    is to be used in a set only.
+    """Make a rule of a pattern; see :mod:`fxlite.passes.rewrite.rule`. It is registered as a pass unless
+    ``register`` is False, for a rule that is used only in a set.
 
     ``exactness`` is that of a pass: ``exact`` (bit for bit), ``allclose`` or ``sqnr``."""
 
@@ -325,7 +325,7 @@ class NodeRule(AnyRule):
         return node.op == "call_function" and node.target in self.ops
 
     def try_at(self, rewriter: Rewriter, node: Node, refused: Refused) -> Fired | None:
-        """Rewrite at ``node`` if the rule fires there; a reason not to goes into ``refused``."""
+        """Rewrite at ``node`` if the rule fires there; a reason not to is added to ``refused``."""
         found = self.answer(node)
         if isinstance(found, str):
             refused[self.name, node] = refusal(self.name, node, found, [node])
@@ -344,7 +344,7 @@ class NodeRule(AnyRule):
         return Fired(inputs, made)
 
     def explain(self, gm: GraphModule, node: Node | str | None = None) -> NodeExplanation:
-        """What the rule's function says about the nodes it looks at, or about one of them. Raises
+        """Show what the rule's function returns for the nodes it looks at, or for one of them. Raises
         ArgumentError for an unknown node."""
         if node is None:
             return NodeExplanation(self, tuple(filter(self.may_fire, gm.graph.nodes)))
@@ -373,7 +373,7 @@ class NodeRule(AnyRule):
 
 @dataclass(frozen=True)
 class NodeExplanation:
-    """What a rule says about nodes; ``str`` is the text."""
+    """What a rule returns for nodes; ``str`` gives the text."""
 
     rule: NodeRule
     nodes: tuple[Node, ...]
@@ -405,10 +405,11 @@ class NodeExplanation:
 def node_rule(
     *ops: str, name: str | None = None, exactness: Exactness | str = "exact", register: bool = True
 ) -> Callable[[Callable[[Node], Answer]], NodeRule]:
-    """Make a rule of a function of one node that calls one of ``ops``; see the text of this module.
+    """Make a rule of a function of one node that calls one of ``ops``; see
+    :mod:`fxlite.passes.rewrite.rule`.
 
-    It is registered as a pass, unless it is to be used in a set only. Raises ArgumentError for an
-    unknown op."""
+    It is registered as a pass unless ``register`` is False, for a rule that is used only in a set.
+    Raises ArgumentError for an unknown op."""
 
     def wrap(function: Callable[[Node], Answer]) -> NodeRule:
         made = NodeRule(function, ops, name or function.__name__, exactness)
@@ -430,12 +431,12 @@ def is_call(value: Any, *names: str) -> bool:
 
 
 def is_number(value: Any, number: float) -> bool:
-    """True for a Python number of that value (sign of zero included), not for a bool."""
+    """True for a Python number of that value and sign of zero; False for a bool."""
     return type(value) in (int, float) and value == number and math.copysign(1, value) == math.copysign(1, number)
 
 
 def number_of(value: Any) -> float | None:
-    """The value of a number (no bool), or of a constant of rank 0; None for others."""
+    """The value of a number (not a bool) or of a constant of rank 0; None for other values."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, Node) or value.op != "get_attr" or getattr(value.type, "rank", None) != 0:

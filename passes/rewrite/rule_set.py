@@ -1,15 +1,15 @@
-"""Sets of rules, applied until none fires, and what is wrong with a set.
+"""Sets of rules that are applied until none fires, and an analysis of the mistakes in a set.
 
-In: rules. Out: a pass. Nodes are visited in order, and what a rule puts in is looked at at once, by
-all rules; so one sweep does most of the work, and the next ones look only at what lies near an
-earlier change. A set whose rules undo each other, or whose results grow for ever, is stopped with
-an error that names them.
+In: rules. Out: a pass. Nodes are visited in order, and all rules look at new nodes immediately, so
+that one sweep does most of the work; further sweeps look only at nodes near an earlier change. A set
+whose rules undo each other, or whose results grow forever, is stopped with an error that names the
+rules.
 
 In: rules with their examples. Out: a :class:`RuleAnalysis`: rules that loop, rules that can never
-fire, and pairs whose order matters, each finding with the program that shows it. Nothing is proved
-of all programs: the rules are run on their own examples and on every composition of two (the result
-of one example as an input of the other, where the types agree), which is where two rules meet: the
-critical pairs of term rewriting (Knuth and Bendix, 1970), sought by trying.
+fire, and pairs whose order matters, each with a program that shows it. This proves nothing about all
+programs: the rules are run on their own examples and on every composition of two (the result of one
+example as an input of the other, if the types agree), which is where two rules interact. These are the
+critical pairs of term rewriting (Knuth and Bendix, 1970), found by experiment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fxlite.types.agreement import KINDS, exact
 
 @dataclass
 class RuleCount:
-    """What one rule did: nodes it was tried on, times it fired, places it refused, seconds."""
+    """What one rule did: nodes it was tried on, times it fired, places it refused, and seconds."""
 
     name: str
     tries: int = 0
@@ -63,7 +63,7 @@ class Statistics(Printed, dict[str, RuleCount]):
 
 
 class RuleLoopError(PassError):
-    """Rules go on for ever. ``rules`` are the names of those in the loop, in order."""
+    """Rules would go on forever. ``rules`` are the names of those in the loop, in order."""
 
     def __init__(self, message: str, rules: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class RuleLoopError(PassError):
 
 @dataclass(frozen=True)
 class _Descent:
-    """How a node came about: the rule that put it in, and what it was put in for."""
+    """The history of a node: the rule that inserted it, and the node it was inserted for."""
 
     rule: str
     parent: _Descent | None
@@ -83,9 +83,9 @@ class _Descent:
 class RuleSet(Pass):
     """Several rules as one pass: ``RuleSet([silu, merge_adds])(gm)``.
 
-    At each node the first rule that fires wins. ``statistics`` counts, for the last run, tries,
-    hits, refusals and time of each rule. ``limit`` is how often results of rules may be rewritten
-    one after another before that counts as a loop."""
+    At each node the first rule that fires wins. ``statistics`` counts the tries, hits, refusals and
+    time of each rule in the last run. ``limit`` is how many times in a row results of rules may be
+    rewritten before that counts as a loop."""
 
     def __init__(self, rules: Iterable[AnyRule], name: str = "rule_set", limit: int = 1000) -> None:
         self.rules = list(rules)
@@ -121,8 +121,8 @@ class RuleSet(Pass):
     def _sweep(
         self, gm: GraphModule, near: set[Node] | None, descent: dict[Node, _Descent], refused: Refused
     ) -> tuple[list[Fired], list[Node]]:
-        """Visit the nodes once, what is put in included. Returns where rules fired, and values that
-        lost a reader besides; refusals go into ``refused``."""
+        """Visit the nodes once, including new ones. Returns the places where rules fired, and other
+        values that lost a reader; refusals are added to ``refused``."""
         rewriter = Rewriter(gm, bar_new=False)
         fired: list[Fired] = []
         work = [n for n in gm.graph.nodes if near is None or n in near]
@@ -145,7 +145,7 @@ class RuleSet(Pass):
         rules = self._by_call.get(call)
         if rules is None:
             rules = [rule for rule in self.rules if rule.may_fire(node)]
-            if node.op != "call_module":  # which module is called decides
+            if node.op != "call_module":  # for those, the module that is called decides
                 self._by_call[call] = rules
         for rule in rules:
             count = self.statistics[rule.name]
@@ -164,7 +164,7 @@ class RuleSet(Pass):
         return None
 
     def _loop(self, last: _Descent, node: Node) -> RuleLoopError:
-        """The error for rules that go on for ever."""
+        """The error for rules that would go on forever."""
         names: list[str] = []
         step: _Descent | None = last
         while step is not None:
@@ -193,8 +193,8 @@ def _period(names: list[str]) -> list[str]:
 
 
 def _neighbours(fired: list[Fired], lost: list[Node], height: int) -> set[Node]:
-    """Nodes that may match now: those that read, over at most ``height`` calls, a value which lost
-    a reader or is new."""
+    """Nodes that may match now: those that read, over at most ``height`` calls, a value that is new or
+    has lost a reader."""
     changed = set(lost)
     for place in fired:
         changed.update(place.inputs, place.replacements)
@@ -218,8 +218,8 @@ _LIMIT = 60  # rewrites of one node's descendants after which a set counts as lo
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know of a set of rules: the rules it is about, what it is, and the program that
-    shows it (text of a graph)."""
+    """One finding about a set of rules: the rules concerned, the problem, and a program that shows it
+    (the text of a graph)."""
 
     rules: tuple[str, ...]
     text: str
@@ -270,16 +270,16 @@ def _count(number: int, one: str, several: str) -> str:
 
 @checked
 def analyze_rules(rules: Iterable[Any]) -> RuleAnalysis:
-    """Run ``rules`` (as of a :class:`RuleSet`; each with at least one example) on their examples
-    and on compositions of two of these, and report loops, rules that fire on none of them in this
-    set though they do alone, and pairs that give different graphs in the two orders."""
+    """Run ``rules`` (as for a :class:`RuleSet`; each with at least one example) on their examples and on
+    compositions of two of these. Report loops; rules that fire on none of them in this set although
+    they fire alone; and pairs that give different graphs in the two orders."""
     rules = list(rules)
     for rule in rules:
         expect(rule, Pass, "a rule")
     found = RuleAnalysis()
     examples = {rule.name: [e.trace() for e in rule.examples] for rule in rules}
     fired: set[str] = set()
-    first: dict[str, set[str]] = {}  # rules that fire on the examples of a rule which does not
+    first: dict[str, set[str]] = {}  # rules that fire on the examples of a rule that does not fire
     for owner, program in _programs(rules, examples):
         found.programs += 1
         statistics = _run(rules, program, found.loops)
@@ -312,7 +312,7 @@ def _programs(rules: Sequence[Any], examples: dict[str, list[GraphModule]]) -> I
 
 
 def _run(rules: Sequence[Any], program: GraphModule, loops: list[Finding]) -> Any:
-    """Statistics of one run; a loop that is not known yet goes into ``loops``."""
+    """Statistics of one run; a new loop is added to ``loops``."""
     combined = RuleSet(rules, limit=_LIMIT)
     try:
         combined(program)
@@ -338,7 +338,7 @@ def _never(rule: Any, programs: list[GraphModule], others: set[str]) -> Finding:
 
 
 def _order(a: Any, b: Any, program: GraphModule) -> Finding | None:
-    """What differs when both rules fire on ``program`` and the other one comes first."""
+    """The difference if both rules fire on ``program`` and their order is exchanged."""
     results = []
     for pair in ((a, b), (b, a)):
         combined = RuleSet(pair, limit=_LIMIT)

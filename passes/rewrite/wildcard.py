@@ -1,8 +1,9 @@
-"""Equal arguments: when two calls of an op have the same attributes, spelled differently or on
-another rank, and wildcards, what keyword-only parameters of a pattern are while it is traced.
+"""Equality of arguments (whether two calls of an op have the same attributes, perhaps spelled
+differently or for another rank), and wildcards, which stand for keyword-only parameters of a pattern
+while it is traced.
 
-In: nodes, or an attribute of a pattern and that of a node. Out: a truth value, and what the
-wildcard stands for. A wildcard also stands where a number is an operand (``x * c``).
+In: nodes, or an attribute of a pattern and that of a node. Out: a truth value, and the value that the
+wildcard matches. A wildcard may also stand for a number that is an operand (``x * c``).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _AXES = ("axis", "axes", "axis1", "axis2")
 
 
 def same_number(a: Any, b: Any, node: Node | None) -> bool:
-    """Equal numbers. Beside a float tensor ``2`` and ``2.0`` are the same operand."""
+    """True for equal numbers. Next to a float tensor ``2`` and ``2.0`` are the same operand."""
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return type(a) is type(b) and bool(a == b)
     if isinstance(a, complex) or isinstance(b, complex):
         return type(a) is type(b) and repr(a) == repr(b)
     if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
         return type(a) is type(b) and bool(a == b)
-    if repr(float(a)) != repr(float(b)):  # tells 0.0 from -0.0; NaN is NaN
+    if repr(float(a)) != repr(float(b)):  # 0.0 differs from -0.0, and NaN equals NaN
         return False
     if type(a) is type(b):
         return a == b or a != a
@@ -52,13 +53,13 @@ def _is_float(node: Node) -> bool:
 
 @functools.cache
 def attribute_names(op: Op) -> tuple[str, ...]:
-    """The parameters of an op that are no tensors."""
+    """The parameters of an op that are not tensors."""
     return tuple(name for name in op.signature.parameters if name not in op.tensor_kinds)
 
 
 def same_attributes(a: Node, b: Node, but: Container[str] = ()) -> bool:
-    """True if two calls of the same op have equal attributes, those in ``but`` left aside; defaults
-    are filled in, axes are compared modulo the rank of whichever node has a type."""
+    """True if two calls of the same op have equal attributes, except for those in ``but``. Defaults are
+    filled in, and axes are compared modulo the rank of whichever node has a type."""
     mine, theirs = a.kwargs, b.kwargs
     if not mine and not theirs:
         return True
@@ -90,7 +91,7 @@ def _normal_axis(op: Any, axis: Any, rank: int) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Equal attributes: numbers by type and value, dims by value, tuples item by item."""
+    """True for equal attributes: numbers by type and value, dims by value, tuples item by item."""
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(same_value(x, y) for x, y in zip(a, b))
     if is_expression(a) or is_expression(b):
@@ -98,7 +99,7 @@ def same_value(a: Any, b: Any) -> bool:
         return isinstance(a, known) and isinstance(b, known) and shapes.equal(a, b)
     if type(a) in (int, float) and type(b) in (int, float):
         return repr(float(a)) == repr(float(b)) and (a == b or a != a)
-    if isinstance(a, complex):  # tells zeros of different sign apart; NaN is NaN
+    if isinstance(a, complex):  # zeros of different sign differ, and NaN equals NaN
         return type(a) is type(b) and repr(a) == repr(b)
     return type(a) is type(b) and bool(a == b)
 
@@ -121,7 +122,7 @@ class Wildcard:
 
 
 def _operator(op: str, reflected: bool) -> Callable[[Wildcard, Any], Any]:
-    """``x * c`` and ``c * x``: a call of an op with a wildcard for a number."""
+    """The method for ``x * c`` or ``c * x``: a call of an op with a wildcard for a number."""
 
     def call(self: Wildcard, other: Any) -> Any:
         if not isinstance(other, Proxy):
@@ -145,14 +146,14 @@ LITERAL = Wildcard("any literal")
 
 
 def holds_wildcard(value: Any) -> bool:
-    """True for a wildcard, and for a tuple with one in it."""
+    """True for a wildcard, and for a tuple that contains one."""
     if isinstance(value, tuple):
         return any(holds_wildcard(v) for v in value)
     return isinstance(value, Wildcard)
 
 
 def bind_template(template: Any, value: Any, slots: list[Any], names: Mapping[str, int]) -> bool:
-    """Let the wildcards of an attribute stand for what is in their places."""
+    """Bind the wildcards in an attribute to the values in their places."""
     if template is LITERAL:
         return True
     if isinstance(template, Wildcard):
@@ -163,7 +164,7 @@ def bind_template(template: Any, value: Any, slots: list[Any], names: Mapping[st
         return same_value(slots[slot], value)
     if isinstance(template, tuple):
         if len(template) == 1 and isinstance(template[0], Wildcard) and isinstance(value, tuple):
-            return bind_template(template[0], value, slots, names)  # reshape(s): all of the shape
+            return bind_template(template[0], value, slots, names)  # reshape(s): s is the whole shape
         return (
             isinstance(value, tuple)
             and len(template) == len(value)

@@ -1,4 +1,4 @@
-"""Channels-last: compute parts of a program on images [N, H, W, C] in place of [N, C, H, W].
+"""Channels-last: compute parts of a program on images [N, H, W, C] instead of [N, C, H, W].
 
 Before::
 
@@ -51,22 +51,22 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Shape
 from fxlite.types.tensor_type import TensorType
 
-_NEAR = 8  # nodes that are looked at for the reason why an image is as it is
-_SWEEPS = 6  # over a component; each can only lower its cost
+_NEAR = 8  # how many nodes are searched for the reason for an image's layout
+_SWEEPS = 6  # at most so many over a component; each can only lower its cost
 
 
 @graph_pass(exactness="allclose", inside=False)
 def channels_last(gm: GraphModule, bf16: bool = False) -> None:
     """Compute convolutions, pooling and the ops between them on channels-last images where that is
-    faster: torch's ``memory_format=torch.channels_last`` for the parts of a graph that gain by it.
+    faster: torch's ``memory_format=torch.channels_last`` for the parts of a graph that profit from it.
 
     1x1 convolutions become products whose rows are pixels, and windows become vectors of channels.
     Elementwise ops, concat, reductions and flattening before a linear layer follow, so that images
-    are only converted where such a part begins and ends. Sequences of convolutions over one axis are
-    images of a single row. Costs decide: a 3x3 convolution whose
-    channels do not fill whole vectors stays as it is, since Winograd's algorithm needs whole vectors,
-    and a part that saves less than converting its images costs is left alone. The ledger has a line
-    for each image that is converted, and for each convolution or pool that would gain but stays. With
+    are converted only where such a part begins and ends. Sequences of convolutions over one axis are
+    treated as images of a single row. Costs decide: a 3x3 convolution whose channels do not fill whole
+    vectors stays as it is, because Winograd's algorithm needs whole vectors, and a part that saves
+    less than the conversion of its images costs is left alone. The ledger has a line for each image
+    that is converted, and for each convolution or pooling that would be faster but stays. With
     ``bf16`` the costs are those of ``matmul_precision="medium"``. Run it after decompose and
     fuse_conv_bn."""
     _make_images(gm, bf16)
@@ -89,12 +89,12 @@ def channels_last(gm: GraphModule, bf16: bool = False) -> None:
 
 # -- images made of sequences ----------------------------------------------------------------------
 def _make_images(gm: GraphModule, bf16: bool) -> None:
-    """Convolutions over one axis that gain by channels-last become ones over images of a single row, and elementwise
-    ops behind them ops on these images."""
+    """Convolutions over one axis that are faster channels-last become convolutions over images of a single row, and
+    the elementwise ops after them become ops on these images."""
     rewiring, images, names = Rewiring(gm.graph), dict[Node, Node](), dict[Node, str]()
 
     def image_of(value: Any) -> Any:
-        """An operand of an op on images: what has several axes gets one in front of the last."""
+        """An operand of an op on images: a value with several axes gets an axis of size 1 before the last."""
         if not isinstance(value, Node) or value.type.rank < 2:
             return value
         shape = (*value.type.shape[:-1], 1, value.type.shape[-1])
@@ -130,8 +130,8 @@ def _over_rows(node: Node) -> dict[str, Any]:
 
 # -- images made of tokens -------------------------------------------------------------------------
 def _find_images(gm: GraphModule) -> None:
-    """Tokens [N, H*W, C] that become an image by a permute and a reshape are reshaped first, and permuted
-    last where an image becomes tokens: both are then a channels-last image that is permuted."""
+    """Expose channels-last images. Tokens [N, H*W, C] that become an image by a permute and a reshape are reshaped
+    first, and an image that becomes tokens is permuted first: both are then a permuted channels-last image."""
     rewiring = Rewiring(gm.graph)
     for node in list(gm.graph.nodes):
         rewiring.refresh(node)
@@ -167,8 +167,8 @@ def _axes(permute: Node) -> list[int]:
 
 
 def _split(joined: Shape, sizes: Shape) -> list[range] | None:
-    """For each axis of a shape the neighbouring axes of another one that it is joined from, all of
-    them in order; None where there is no such way."""
+    """For each axis of a shape the adjacent axes of another shape that join into it, using all of them
+    in order; None if there is no such way."""
     runs = shapes.matching_runs(joined, sizes)
     if runs is None or any(len(axis) != 1 for axis, _ in runs):
         return None
@@ -180,8 +180,9 @@ def _split(joined: Shape, sizes: Shape) -> list[range] | None:
 class _Plan:
     """Which forms are channels-last, and what that costs.
 
-    For each image: how many of its readers are channels-last, and ``undone``: turn it themselves;
-    ``stored_along``: the kernel that computes it may store it in either layout."""
+    For each image: ``last_readers`` counts its channels-last readers, ``undone`` its readers that
+    convert it themselves, and ``stored_along`` says whether the kernel that computes it may store it in
+    either layout."""
 
     gm: GraphModule
     forms: dict[Node, Form]
@@ -199,8 +200,8 @@ class _Plan:
                 self.undone[node.args[0]] += 1
 
     def _may_store(self, node: Node) -> bool:
-        """Whether the kernel that computes a node may store it in either layout: a convolution's,
-        with the elementwise ops behind it."""
+        """Whether the kernel that computes a node may store it in either layout: a convolution's kernel
+        may, with the elementwise ops after it."""
         if node.op != "call_function" or len(node.users) > 1:
             return False
         if node.target.kind == "pointwise":
@@ -212,8 +213,8 @@ class _Plan:
         return form is not None and form.is_image and form.last
 
     def turning(self, image: Node) -> float:
-        """What converting an image costs: nothing where all readers have it as it is stored, or where
-        both layouts are the same in memory."""
+        """The cost of converting an image: nothing if all readers use it as it is stored, or if both
+        layouts are the same in memory."""
         readers = self.last_readers.get(image, 0)
         if self.is_last(image):
             if readers + self.undone[image] >= len(image.users):
@@ -227,8 +228,8 @@ class _Plan:
         return each * elements(image.type)
 
     def cost(self, form: Form) -> float:
-        """What a node's layout decides: its own cost, and that of converting what it reads and
-        makes."""
+        """The cost that depends on a node's layout: its own, and that of converting its inputs and its
+        result."""
         around = [*form.images, form.node] if form.is_image else form.images
         return sum(map(self.turning, dict.fromkeys(around))) - form.gain.saved * form.last
 
@@ -238,8 +239,8 @@ class _Plan:
             self.last_readers[image] += 1 if form.last else -1
 
     def improve(self) -> None:
-        """Turn back single nodes as long as that costs less; ties are decided for channels-first,
-        so that nodes between two of those follow one after the other."""
+        """Switch the layout of single nodes as long as that lowers the cost. Ties are decided for
+        channels-first, so that the nodes between two channels-first ones switch one after the other."""
         forms = list(self.forms.values())
         for sweep in range(_SWEEPS):
             changed = False
@@ -255,7 +256,7 @@ class _Plan:
                 return
 
     def drop_losses(self) -> None:
-        """Undo each connected part that saves less than converting its images costs."""
+        """Undo each connected part that saves less than the conversion of its images costs."""
         for part in self._parts():
             nodes = dict.fromkeys(v for f in part for v in (*f.images, f.node))
             ends = sum(self.turning(v) for v in nodes if v in self.last_readers or self.is_last(v))
@@ -264,7 +265,7 @@ class _Plan:
                     self.turn(form)
 
     def _parts(self) -> list[list[Form]]:
-        """The forms that are channels-last, in sets that hand images to each other."""
+        """The channels-last forms, in sets that pass images to each other."""
         parts: dict[Node, list[Form]] = {}
         sets, last = DisjointSets(), [form for form in self.forms.values() if form.last]
         for form in last:
@@ -288,7 +289,7 @@ def _rewrite(gm: GraphModule, plan: _Plan) -> None:
         return last[value]
 
     def turned(value: Node) -> Node:
-        """A value that is not computed channels-last, turned; numbers as they are."""
+        """A value that is not computed channels-last, permuted to it; numbers as they are."""
         current: Node = rewiring.current(value)
         rank = value.type.rank if isinstance(value.type, TensorType) else 0
         if rank not in (3, 4):
@@ -329,7 +330,7 @@ def _rewrite(gm: GraphModule, plan: _Plan) -> None:
 
 
 def _permuted(value: Node, axes: tuple[int, ...], name: str) -> Node:
-    """A value with its axes permuted: reshaped, where that is the same in memory."""
+    """A value with its axes permuted, by a reshape if the elements keep their order in memory."""
     shape = tuple(value.type.shape[a] for a in axes)
     moved = [a for a in axes if value.type.shape[a] != 1]
     if moved == sorted(moved):
@@ -344,7 +345,7 @@ def _takes(forms: dict[Node, Form], user: Node, image: Node) -> bool:
 
 
 def _permute_weights(gm: GraphModule, flat: Node) -> None:
-    """The columns of the linear layers that read a flattened image, in the order of its new
+    """Permute the columns of the linear layers that read a flattened image to the order of its new
     rows."""
     channels, height, width = flat.args[0].type.shape[1:]
     for user in flat.users:
@@ -365,7 +366,7 @@ def _note(gm: GraphModule, node: Node, layout: str, why: str) -> None:
 
 
 def _why(plan: _Plan, image: Node) -> str:
-    """Why an image that readers want channels-last is not computed so."""
+    """Why an image that has channels-last readers is not computed channels-last."""
     if image.op == "placeholder":
         return "it is an input of the program"
     if image not in plan.forms:
@@ -382,7 +383,7 @@ def _why(plan: _Plan, image: Node) -> str:
 
 
 def _why_first(plan: _Plan, outside: Iterable[Node]) -> str:
-    """Why readers want an image channels-first."""
+    """Why some readers need an image channels-first."""
     for user in outside:
         node = user
         for _ in range(_NEAR):

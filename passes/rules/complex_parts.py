@@ -1,9 +1,9 @@
-"""Graphs of complex numbers as graphs of real ones, for what has no complex numbers (ONNX, the dialect "torch"):
-each complex value becomes its two parts.
+"""Rewrite a graph of complex numbers as a graph of real ones, for targets without complex numbers (ONNX, the dialect
+"torch"): each complex value becomes its real and its imaginary part.
 
-Out: the same graph, in which ops of complex values are ops of their parts, weights included; transforms (``dft``)
-are products with matrices of cosines and sines. A complex input or result either stays one, of which only the parts
-are read, or that is made of them at the end; or it is a real one with a last axis of two, as ONNX's transforms have.
+Out: the same graph, in which ops on complex values are ops on their parts, weights included; transforms (``dft``)
+become products with matrices of cosines and sines. A complex input stays and only its parts are read, and a complex
+result is made from its parts at the end; or both are real with a last axis of two, as for ONNX's transforms.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _HIGHEST = 64
 
 
 class Parts:
-    """A complex value; the imaginary part is None where it is 0 everywhere."""
+    """A complex value; the imaginary part is None if it is 0 everywhere."""
 
     def __init__(self, real: Any, imag: Any = None) -> None:
         self.real, self.imag = real, imag
 
 
 def has_complex(node: Node) -> bool:
-    """Whether a node makes complex values, or reads some."""
+    """Whether a node computes or reads complex values."""
     if any(isinstance(v, complex) for v in (*node.args, *node.kwargs.values())):
         return True
     return any(t.dtype.is_complex for n in (node, *node.all_input_nodes) for t in _types(n))
@@ -52,8 +52,8 @@ def _types(node: Node) -> tuple[Any, ...]:
 
 
 def without_complex(gm: GraphModule, whose: str, error: type[FxliteError], pairs: bool) -> GraphModule:
-    """The graph with parts in place of complex values; inputs and results are ``pairs`` along a last axis, or stay
-    complex. Raises ``error`` for an op that has no form of real ones: ``whose`` is the program that would have them."""
+    """The graph with parts in place of complex values. Inputs and results are real ``pairs`` along a last axis, or stay
+    complex. Raises ``error`` for an op that cannot be written with real numbers; ``whose`` names the target program."""
     if not any(map(has_complex, gm.graph.nodes)):
         return gm
     gm = decompose.with_options(keep=lambda node: not has_complex(node) or _rule(node) is not None)(gm)
@@ -94,14 +94,14 @@ def without_complex(gm: GraphModule, whose: str, error: type[FxliteError], pairs
 
 
 def _input(node: Node) -> tuple[Any, Any]:
-    """The parts of a complex input, read behind all inputs."""
+    """The parts of a complex input, read after all inputs."""
     graph = node.graph
     with graph.inserting_after(graph.placeholders[-1]), graph.with_origin(node):
         return graph.call_function("real", (node,)), graph.call_function("imag", (node,))
 
 
 def _as_pairs(node: Node, parts: tuple[Node, Node]) -> None:
-    """In place of an input, of which only its parts are read, one of pairs."""
+    """Replace a complex input, of which only the parts are read, by a real one with pairs in its last axis."""
     graph, axis, name = node.graph, node.type.rank, node.name
     with graph.inserting_before(node), graph.with_origin(node):
         pairs = graph.placeholder(f"{name}_pairs", TensorType((*node.type.shape, 2), node.type.dtype.real))
@@ -115,7 +115,7 @@ def _as_pairs(node: Node, parts: tuple[Node, Node]) -> None:
 
 
 def _give(node: Node, parts: Mapping[Node, Any], pairs: bool) -> None:
-    """Let the output give complex values anew."""
+    """Make the output return complex values again."""
     graph, made = node.graph, dict[Node, Node]()
 
     def whole(value: Node) -> Node:
@@ -141,7 +141,7 @@ def _weight(gm: GraphModule, node: Node) -> tuple[Any, Any]:
 
 
 def _enter(node: Node, made: Any, parts: dict[Node, Any], rewiring: Rewiring) -> None:
-    """What a node stands for: parts, flat in ``made``, or a real value."""
+    """Record what replaces a node: parts, taken in turn from ``made``, or a real value."""
     if not any(t.dtype.is_complex for t in _types(node)):
         rewiring.replace(node, made)
     elif isinstance(node.type, tuple):
@@ -151,7 +151,7 @@ def _enter(node: Node, made: Any, parts: dict[Node, Any], rewiring: Rewiring) ->
 
 
 def _computed(node: Node, rule: Callable[..., Any], parts: Mapping[Node, Any], given: Mapping[str, Any]) -> Any:
-    """The result of a rule, flat: the parts of a complex one, both there, in its type."""
+    """The result of a rule as a flat list: both parts of a complex value, with its shape and precision."""
 
     def operand(value: Any) -> Any:
         if isinstance(value, complex):
@@ -189,7 +189,7 @@ def _sum(x: Any, y: Any, sign: int = 1) -> Any:
 
 
 def _product(x: Any, y: Any, times: Callable[[Any, Any], Any]) -> Parts:
-    """The product of two values by a function that is linear in both."""
+    """The product of two values, by a function that is linear in both."""
     (a, b), (c, d) = _split(x), _split(y)
     both = None if b is None or d is None else times(b, d)
     across = None if d is None else times(a, d)
@@ -205,14 +205,14 @@ def _inverse(x: Any) -> Any:
         return 1 / x
     if x.imag is None:
         return Parts(1 / x.real)
-    largest = np.maximum(np.abs(x.real), np.abs(x.imag))  # of squares, those of large and small numbers are no floats
+    largest = np.maximum(np.abs(x.real), np.abs(x.imag))  # the squares of very large and very small numbers overflow
     real, imag = x.real / largest, x.imag / largest
     length = x.real * real + x.imag * imag
     return Parts(real / length, -imag / length)
 
 
 def _as_result(node: Node, x: Any) -> Any:
-    """An operand in the precision of the result: that of an integer and a complex64 is a complex128."""
+    """An operand in the precision of the result: an integer combined with complex64 gives complex128."""
     kind = node.type.dtype.real
 
     def cast(part: Any) -> Any:
@@ -239,7 +239,7 @@ def _log(x: Parts) -> Parts:
 
 
 def _sqrt(x: Parts) -> Parts:
-    """The root with a real part that is not negative, without a difference of numbers that are nearly alike."""
+    """The root whose real part is not negative, computed without subtracting nearly equal numbers."""
     real, imag = x.real, _imag(x)
     large = ops.sqrt((np.abs(real) + np.hypot(real, imag)) * 0.5)
     small = np.abs(imag) / (ops.where(large == 0, 1.0, large) * 2)
@@ -248,7 +248,7 @@ def _sqrt(x: Parts) -> Parts:
 
 
 def _waves(real: tuple[Any, Any], imag: tuple[Any, Any], sign: int = 1) -> Callable[[Node, Parts], Parts]:
-    """A function whose parts are each a product of a function of the real and one of the imaginary part."""
+    """A function each of whose parts is a function of the real part times a function of the imaginary part."""
 
     def rule(node: Node, x: Parts) -> Parts:
         second = imag[0](x.real) * imag[1](_imag(x))
@@ -258,7 +258,7 @@ def _waves(real: tuple[Any, Any], imag: tuple[Any, Any], sign: int = 1) -> Calla
 
 
 def _power(x: Parts, y: Any) -> Any:
-    """A power by a whole number, of squares."""
+    """A power with a whole exponent, by repeated squaring."""
     if isinstance(y, Parts) and isinstance(y.imag, (float, type(None))) and not y.imag:
         y = y.real
     if not isinstance(y, (int, float)) or not 0 < abs(y) <= _HIGHEST or y != int(y):
@@ -305,8 +305,8 @@ def _full(node: Node, value: Any, **given: Any) -> Parts:
 
 
 def _apart(node: Node, integers: bool = False, **given: Any) -> Any:
-    """The op of each part. What is real beside complex values has the imaginary part 0: floats, and ``integers``
-    where they are no positions."""
+    """Apply the op to each part. A real operand next to complex values has the imaginary part 0 if it is float, or with
+    ``integers`` if it is an integer that is not a position."""
 
     def imag(value: Any) -> Any:
         if isinstance(value, Parts):
@@ -386,7 +386,7 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def _rule(node: Node) -> Callable[..., Any] | None:
-    """How an op is computed of parts; None where it is not."""
+    """The rule that computes an op from parts; None if there is none."""
     if node.op != "call_function":
         return None
     name, kind = node.target.name, node.target.kind

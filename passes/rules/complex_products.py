@@ -1,4 +1,4 @@
-"""Products of complex matrices as one product of real ones, twice as large each way.
+"""Products of complex matrices as one product of real matrices of twice the size.
 
 Before::
 
@@ -11,7 +11,7 @@ After (shortened)::
     matmul: f32[M,2*N] = concat @ concat_3
     complex: c64[M,N] = ops.complex(matmul[:, :N], matmul[:, N:])
 
-It has the four products of the definition, for each of which there is a fast kernel.
+This is the four real products of the definition, computed by one fast kernel.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ FEW = 5
 def complex_products(gm: GraphModule) -> None:
     """Compute products of complex matrices, and of batches of them, by products of real ones.
 
-    Those with fewer than five rows, columns or steps are left alone, with a line in the ledger. Run it
-    before const_fold, which makes the real matrix of a constant weight."""
+    Products with fewer than five rows, columns or steps are left alone, with a line in the ledger. Run
+    it before const_fold, which computes the real matrix of a constant weight."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     names: dict[Node, str] = {}
     for node in list(gm.graph.nodes):

@@ -1,4 +1,4 @@
-"""Constant folding: compute what depends on weights alone now instead of at every call.
+"""Constant folding: compute what depends only on weights once, instead of at every call.
 
 Before::
 
@@ -38,31 +38,31 @@ def const_fold(
 ) -> None:
     """Evaluate nodes whose inputs are all weights and numbers, and keep the results as buffers.
 
-    Values of more than ``limit`` bytes are computed only if they are no larger than the weights
-    that they are made of (a permuted weight, say); values that only repeat a smaller one
-    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant,
-    nor are nodes for which ``skip_folding_node_fn`` is true, and what reads them.
-    The folded buffers no longer follow the weights: fold after training."""
+    Values of more than ``limit`` bytes are computed only if they are no larger than the weights that
+    they are computed from (a permuted weight, for instance); values that merely repeat a smaller one
+    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant, nor
+    are nodes for which ``skip_folding_node_fn`` is true, and nodes that depend on them. The folded
+    buffers no longer follow the weights, so fold after training."""
     fold_constants(gm, limit, skip=skip_folding_node_fn)
 
 
 def split_const_subgraphs(
     module: Any, skip_folding_node_fn: Callable[[Node], bool] | None = None, device_for_folded_attrs: str = "cpu"
 ) -> GraphModule:
-    """:func:`const_fold` under torch.fx's name: constants are computed at once, not when the module
-    first runs. A program is traced first. There is one device."""
+    """:func:`const_fold` under torch.fx's name. Constants are computed immediately, not when the module
+    first runs. A program is traced first. The device argument has no effect."""
     return const_fold(module, skip_folding_node_fn=skip_folding_node_fn)
 
 
 def fold_constants(
     gm: GraphModule, limit: int = 1 << 26, expand_weights: bool = True, skip: Callable[[Node], bool] | None = None
 ) -> dict[str, str]:
-    """What :func:`const_fold` does; the names of the nodes that were folded, by the path of the
-    buffer that took their place. Without ``expand_weights``, weights that are stored as integers
+    """Do what :func:`const_fold` does, and return the names of the nodes that were folded, by the path
+    of the buffer that replaced them. Without ``expand_weights``, weights that are stored as integers
     (``dequantize_weight``) stay so. Nodes for which ``skip`` is true are not constant."""
     graph = gm.graph
     folded: dict[str, str] = {}
-    constant: dict[Node, str] = {}  # constant nodes, and the weight each one starts from
+    constant: dict[Node, str] = {}  # constant nodes, and for each the weight it starts from
     for node in graph.nodes:
         if skip is not None and skip(node):
             continue
@@ -94,7 +94,7 @@ def fold_constants(
 
 
 def _choose(gm: GraphModule) -> None:
-    """Put what a condition of one known element chooses in place of the choice; the other is computed in vain."""
+    """Replace a choice whose condition is one known element by the chosen value; the other is no longer read."""
     for node in gm.graph.find_nodes(op="call_function", target="where"):
         condition = node.bound["condition"]
         if not isinstance(condition, Node) or condition.op != "get_attr" or condition.type.rank:
@@ -155,7 +155,7 @@ def _bytes(node: Node) -> int:
 
 
 def _repeats(node: Node) -> bool:
-    """True if the value holds no more information than its inputs: storing it only costs memory."""
+    """True if the value holds no more information than its inputs, so that storing it would waste memory."""
     if node.op != "call_function":
         return False
     return bool(node.target.name == "expand" or node.target.kind == "creation")
@@ -177,8 +177,8 @@ def _to_store(constant: dict[Node, str]) -> list[Node]:
 
 
 def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> tuple[dict[Node, Any], list[Node]]:
-    """Values of ``kept``, computed by the ops' references, and the calls that this took;
-    intermediate values are freed."""
+    """Values of ``kept``, computed by the ops' references, and the calls that were needed; intermediate
+    values are freed."""
     stored = set(kept)
     needed: set[Node] = set()
     for node in reversed(constant):
@@ -205,7 +205,7 @@ def _evaluate(gm: GraphModule, constant: dict[Node, str], kept: list[Node]) -> t
 
 
 def _note(gm: GraphModule, steps: list[Node], stored: dict[Node, str]) -> None:
-    """Enter what was computed in the list of derived weights."""
+    """Add the computed weights to the list of derivations."""
 
     def name(node: Node) -> Source:
         path = node.target if node.op == "get_attr" else stored.get(node, f"%{node.name}")
@@ -224,7 +224,7 @@ def _note(gm: GraphModule, steps: list[Node], stored: dict[Node, str]) -> None:
 
 
 def _inverse(node: Node) -> Any:
-    """The function that undoes a step; None where that is not known."""
+    """The function that inverts a step; None if it is not known."""
     found = _INVERSES.get(node.target.name)
     if found is None or not isinstance(node.args[0], Node):
         return None
@@ -233,22 +233,22 @@ def _inverse(node: Node) -> Any:
 
 
 def unpermuted(result: Any, given: Any, *, axes: Any) -> Any:
-    """The array whose axes were permuted."""
+    """The array before its axes were permuted."""
     return (np.transpose(result, np.argsort(axes)),)
 
 
 def reshaped(result: Any, given: Any, **_: Any) -> Any:
-    """The array that was given another shape."""
+    """The array before it was reshaped."""
     return (np.reshape(result, given[0]),)
 
 
 def unscaled(result: Any, given: Any) -> Any:
-    """The array that was multiplied by a number."""
+    """The array before it was multiplied by a number."""
     return result / result.dtype.type(given[1]), None
 
 
 def undivided(result: Any, given: Any) -> Any:
-    """The array that was divided by a number."""
+    """The array before it was divided by a number."""
     return result * result.dtype.type(given[1]), None
 
 
@@ -262,7 +262,7 @@ _INVERSES: dict[str, Callable[..., Any]] = {
 
 
 def _store(gm: GraphModule, node: Node, source: str, value: np.ndarray[Any, Any]) -> str:
-    """Make the value a buffer with a name that tells where it comes from; returns its path."""
+    """Store the value as a buffer whose name tells where it comes from; returns its path."""
     target: Op = node.target
     suffix = target.participle or target.name
     path = unique_attribute(gm, f"{source}_{suffix}" if source else f"folded_{target.name}")

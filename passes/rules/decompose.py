@@ -34,17 +34,18 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 
 Keep = Collection[str] | Callable[[Node], bool]
-_DEEPEST = 50  # expansions inside expansions; more means that an op expands into itself
+_DEEPEST = 50  # nested expansions; more means that an op expands into itself
 
 
 @graph_pass(exactness="allclose")
 def decompose(gm: GraphModule, keep: Keep = frozenset(), own: bool = False) -> None:
     """Expand composites until only ops with a body remain, or ops in ``keep`` (names, or a
-    predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself. ``own``: also
-    the element-wise ops of the program (``fx.op``), which have both.
+    predicate on nodes). ``getitem`` of an expanded tuple becomes the element itself. With ``own``,
+    elementwise ops that the program defines (``fx.op``), which have both a body and an expansion, are
+    expanded, too.
 
-    A composite whose expansion needs a number where the graph has no types or a named dim stays,
-    with a refusal."""
+    A composite whose expansion needs a number where the graph has no types or a named dim stays, with
+    a refusal in the ledger."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
     new_nodes: set[Node] = set()
@@ -82,9 +83,9 @@ def _expands(node: Node, own: bool) -> bool:
     if node._erased or node.op != "call_function":
         return False
     target: Op = node.target
-    if target.name == "getitem":  # goes when what it reads is expanded
+    if target.name == "getitem":  # disappears when the value it reads is expanded
         return False
-    if target.is_random:  # drawing has no expansion, and what draws nothing is for remove_dropout
+    if target.is_random:  # drawing numbers has no expansion; remove_dropout handles ops that draw none
         return False
     is_open = not target.has_body or (own and isinstance(target, ForeignOp))
     return target.has_expansion and is_open
@@ -110,7 +111,7 @@ class Recorder(Tracer):
         type_expr: Any = None,
         proxy_factory_fn: Any = None,
     ) -> Proxy:
-        """Make a node where the graph's insertion point is."""
+        """Create a node at the graph's insertion point."""
         if kind == "call_function" and self.prefix:
             name = f"{self.prefix}_{target.name}"
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
@@ -123,10 +124,10 @@ class Recorder(Tracer):
         return path
 
     def run(self, node: Node, function: Callable[[Mapping[str, Any]], Any]) -> Any:
-        """``function`` on node's arguments as proxies, recorded just before ``node``. Results are
-        nodes (in a tuple for several). On an error the nodes made so far are removed again."""
+        """Call ``function`` with the node's arguments as proxies and record its calls just before
+        ``node``. Returns nodes (a tuple for several). On an error the new nodes are removed again."""
         self.made, self.prefix = [], node.name
-        self._attributes = {}  # a constant made here is not visible to earlier nodes
+        self._attributes = {}  # a constant created here must not be reused by earlier nodes
         arguments = node.target.map_tensors(lambda v: Proxy(v, self) if isinstance(v, Node) else v, node.arguments)
         token = active_tracer.set(self)
         try:

@@ -1,4 +1,4 @@
-"""Recognize attention that is written out, and make it one op.
+"""Recognize attention that is written out, and replace it by one op.
 
 Before::
 
@@ -14,7 +14,7 @@ After::
     scaled_dot_product_attention: f32[B,2,T,4] = ops.scaled_dot_product_attention(
         q, k, v, mask, scale=0.5, empty_rows='nan')
 
-A back end with a template for it never has the matrix of scores in memory.
+A back end with a template for it never stores the matrix of scores in memory.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MOST_ELEMENTS = 2**24
 
 @dataclass
 class Mask:
-    """A mask of scores whose batch axes are ``batch``: ``added`` to them, or it chooses between them
-    and a number, ``score``, and is True where they are kept or where they are not."""
+    """A mask of scores whose batch axes are ``batch``. It is ``added`` to them, or selects between them
+    and the number ``score``; then ``keeps`` says whether True or False keeps the scores."""
 
     node: Node
     batch: Shape
@@ -54,14 +54,14 @@ class Mask:
 
 @dataclass
 class Spelling:
-    """What was found of an attention, from its result upwards. ``calls`` are the calls it
-    replaces, ``batch`` the batch axes it is computed with."""
+    """The parts of an attention found so far, from its result upwards. ``calls`` are the calls it
+    replaces, ``batch`` the batch axes with which it is computed."""
 
     calls: list[Node]
     query: Node | None = None
     key: Node | None = None  # the right operand of the scores: [..., features, keys]
     scale: float = 1.0
-    factors: list[tuple[Node, Shape]] = field(default_factory=list)  # of whole matrices of scores, with batch axes
+    factors: list[tuple[Node, Shape]] = field(default_factory=list)  # factors of whole score matrices, with batch axes
     masks: list[Mask] = field(default_factory=list)
     batch: Shape = ()
     causal: bool = False
@@ -71,14 +71,15 @@ class Spelling:
 def fuse_attention(gm: GraphModule) -> None:
     """Replace ``softmax(q @ k.T * scale + mask) @ v`` by ``scaled_dot_product_attention``.
 
-    The scale may be a factor or divisor of the scores or of q, and a factor for each head; masks are
-    added, or chosen by ``where`` against -inf, one alone also against another number; several become
-    one. Batch axes may be parted for a mask and joined again; softmax may be written with exp and
-    sum; dropout that does nothing is passed over. A mask that is known to be a lower triangle becomes ``is_causal``.
-    A row without anything kept gives what it gave, with -inf NaN (``empty_rows="nan"``).
+    The scale may be a factor or divisor of the scores or of q, or a factor for each head. Masks may be
+    added, or applied by ``where`` against -inf (a single mask also against another number); several
+    masks are combined. Batch axes may be split for a mask and joined again; softmax may be written with
+    exp and sum; dropout that does nothing is ignored. A mask that is known to be a lower triangle becomes
+    ``is_causal``. A row in which nothing is kept gives the same as before: NaN with -inf
+    (``empty_rows="nan"``).
 
-    Refused, with the reason in the ledger: scores or weights that are read elsewhere too, several
-    masks of which one chooses a finite number, dtypes other than float32 and float64 throughout, no
+    Refused, with the reason in the ledger: scores or weights that are read elsewhere too; several
+    masks of which one sets a finite number; dtypes other than float32 and float64 throughout; missing
     types."""
     rewiring = Rewiring(gm.graph)
     for node in list(gm.graph.nodes):
@@ -107,7 +108,7 @@ def _without_dropout(value: Any, found: Spelling) -> Any:
 
 
 def _softmax_operand(weights: Any, found: Spelling) -> Any:
-    """What a softmax over the last axis is taken of: of the op, or of ``e / e.sum(...)`` with ``e =
+    """The operand of a softmax over the last axis, written as the op or as ``e / e.sum(...)`` with ``e =
     exp(x - x.max(...))``; None for other values."""
     if is_call(weights, "softmax"):
         found.calls.append(weights)
@@ -125,7 +126,7 @@ def _softmax_operand(weights: Any, found: Spelling) -> Any:
 
 
 def _is_over_rows(value: Any, op: str, operand: Any) -> bool:
-    """True for a sum or maximum of ``operand`` over its last axis, kept."""
+    """True for a sum or maximum of ``operand`` over its last axis with keepdims."""
     return (
         is_call(value, op)
         and value.args[0] is operand
@@ -141,8 +142,8 @@ def _is_last(node: Node, axis: Any) -> bool:
 
 
 def _read_scores(scores: Any, found: Spelling) -> str | None:
-    """Take apart what the softmax is of: masks, scale, product. Returns why that is no attention,
-    "" where nothing like one is there."""
+    """Take apart the operand of the softmax: masks, scale, product. Returns why that is not an
+    attention, or "" if nothing resembles one."""
     while not is_call(scores, "matmul"):
         if not isinstance(scores, Node) or scores.op != "call_function":
             return ""
@@ -202,8 +203,8 @@ def _keeps_matrices(node: Node) -> bool:
 
 
 def _leads_to_product(value: Any) -> bool:
-    """True for a product of matrices, scaled or not, whose batch axes may be other ones, and to
-    which another mask may be added."""
+    """True for a product of matrices, scaled or not, perhaps with reshaped batch axes, to which another
+    mask may be added."""
     while is_call(value, "mul", "div", "reshape"):
         if is_call(value, "mul") and not any(number_of(a) is not None for a in value.args):
             return any(map(_leads_to_product, value.args))
@@ -219,7 +220,7 @@ def _leads_to_product(value: Any) -> bool:
 
 
 def _tensor_factor(node: Node) -> tuple[Node, Node] | None:
-    """(x, c) for ``x * c`` with a product of matrices x and numbers c for whole matrices of it."""
+    """(x, c) for ``x * c``, where x is a product of matrices and c has one number for each whole matrix."""
     if not is_call(node, "mul") or not _is_typed(node, *node.args):
         return None
     x, c = node.args if _leads_to_product(node.args[0]) else node.args[::-1]
@@ -228,7 +229,7 @@ def _tensor_factor(node: Node) -> tuple[Node, Node] | None:
 
 
 def _factor(node: Node) -> tuple[Node, float] | None:
-    """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c, None for other nodes."""
+    """(x, c) for ``x * c`` and ``x / (1/c)`` with a number c; None for other nodes."""
     if not is_call(node, "mul", "div"):
         return None
     a, b = node.args
@@ -243,7 +244,7 @@ def _factor(node: Node) -> tuple[Node, float] | None:
 
 
 def _why_not(node: Node, found: Spelling) -> str | None:
-    """Why a spelling cannot be replaced."""
+    """Why the attention found cannot be replaced, or None."""
     operands = [found.query, found.key, node.args[1]]
     scores = found.calls[-1]
     if not _is_typed(*operands, scores, node):
@@ -282,14 +283,14 @@ def _why_not(node: Node, found: Spelling) -> str | None:
 
 
 def _is_parted(found: Spelling) -> bool:
-    """Whether the batch axes of the attention are others than those of the product of queries and keys."""
+    """Whether the batch axes of the attention differ from those of the product of queries and keys."""
     return not shapes.shapes_equal(found.batch, found.calls[-1].type.shape[:-2])
 
 
 def _in_batch(shape: Shape, batch: Shape, wanted: Shape) -> Shape | None:
-    """The shape of a mask with which it means for scores of the batch axes ``wanted`` what it means
-    for those of ``batch``, which are as many elements; None where its elements would have to be
-    repeated for that. Along axes that are parted or joined it has all elements or one."""
+    """The shape that gives a mask for scores with batch axes ``batch`` the same meaning for batch axes
+    ``wanted``, which have as many elements; None if its elements would have to be repeated for that.
+    Along axes that are split or joined the mask must have all elements or one."""
     if shapes.shapes_equal(batch, wanted):
         return shape
     *axes, rows, columns = (1,) * (len(batch) + 2 - len(shape)) + tuple(shape)
@@ -308,8 +309,8 @@ def _in_batch(shape: Shape, batch: Shape, wanted: Shape) -> Shape | None:
 
 
 def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
-    """True if a mask is known to keep the keys up to the query's position and no others: made by
-    tril or triu, or a constant, of which a program may take the first rows and columns."""
+    """True if a mask is known to keep exactly the keys up to the query's position: one made by tril or
+    triu, or a constant, of which the program may slice the first rows and columns."""
     shape = mask.type.shape
     if len(shape) < 2 or not shapes.shapes_equal(shape[-2:], sizes) or set(shape[:-2]) - {1}:
         return False
@@ -347,7 +348,7 @@ def _is_triangle(mask: Node, keeps: bool, sizes: tuple[Any, ...]) -> bool:
 
 
 def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
-    """The one call, before ``node``."""
+    """Create the one call, before ``node``."""
     graph = gm.graph
     assert found.query is not None and found.key is not None
 
@@ -379,7 +380,7 @@ def _make(gm: GraphModule, node: Node, found: Spelling) -> Node:
 
 
 def _joined(found: Spelling) -> Node | None:
-    """The masks as one: what is added has -inf where one that chooses keeps nothing."""
+    """All masks combined into one that is added: it has -inf where a selecting mask keeps nothing."""
     added: Node | None = None
     keeps: Node | None = None
     for mask in found.masks:
@@ -396,7 +397,7 @@ def _joined(found: Spelling) -> Node | None:
 
 
 def _moved(value: Node, batch: Shape, found: Spelling) -> Node:
-    """A mask or factor of scores of the batch axes ``batch``, for those of the attention."""
+    """A mask or factor for scores of the batch axes ``batch``, reshaped for those of the attention."""
     shape = _in_batch(value.type.shape, batch, found.batch)
     if shape is None or shapes.shapes_equal(shape, value.type.shape):
         return value
@@ -404,7 +405,7 @@ def _moved(value: Node, batch: Shape, found: Spelling) -> Node:
 
 
 def _swapped(value: Node) -> Node:
-    """The last two axes exchanged."""
+    """The value with its last two axes exchanged."""
     rank = value.type.rank
     axes = [*range(rank - 2), rank - 1, rank - 2]
     if is_call(value, "permute"):

@@ -38,8 +38,8 @@ def fuse_conv_bn(gm: GraphModule) -> None:
 
     Refused, with the reason in the ledger: half types, batch statistics (training), a layer whose
     result is read elsewhere too, weights computed in the graph, a normalized axis that is not the
-    layer's output channel. Weights that several nodes read are left as they are; the folded ones
-    get a name of their own."""
+    layer's output channel. Weights that several nodes read are left as they are; the folded weights
+    then get new names."""
     readers = Counter(n.target for n in gm.graph.find_nodes(op="get_attr"))
     for norm in gm.graph.find_nodes(op="call_function", target="batch_norm"):
         reason = why_not(norm)
@@ -81,7 +81,7 @@ fuse_conv_bn.counterexample(_NormFirst, "the shift would be missing in the paddi
 
 
 def why_not(norm: Node) -> str | None:
-    """Why this batch_norm is not folded: None if it is, "" if no layer feeds it."""
+    """Why this batch_norm is not folded: None if it can be, "" if no suitable layer feeds it."""
     arguments = norm.arguments
     layer = arguments["x"]
     if not isinstance(layer, Node) or layer.op != "call_function":
@@ -162,9 +162,9 @@ def fold_batch_norm(
     moved = moved * factor
     if shift is not None:
         moved = moved + shift
-    made = np.empty(weight.shape, weight.dtype)  # a product in float64, a buffer's worth at a time
+    made = np.empty(weight.shape, weight.dtype)  # the product is computed in float64, one buffer at a time
     given, rounded, shape = weight, made, (-1, *[1] * (weight.ndim - 1))
-    if transposed:  # (in, out / groups, ...), where others are (out, ...)
+    if transposed:  # (in, out / groups, ...); other layers have (out, ...)
         given = weight.reshape(groups, -1, *weight.shape[1:])
         rounded, shape = made.reshape(given.shape), (groups, 1, -1, *[1] * (weight.ndim - 2))
     np.multiply(given, factor.reshape(shape), out=rounded, dtype=np.float64, casting="unsafe")
@@ -172,9 +172,9 @@ def fold_batch_norm(
 
 
 def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Module:
-    """A copy of a convolution that computes what ``bn`` gives of it in inference mode (torch.nn's
-    function of that name); ``transpose`` for a transposed one. Raises ArgumentError for modules
-    that are training, and a norm without running statistics."""
+    """A copy of a convolution that computes what ``bn`` of its result gives in inference mode (like
+    torch's function of that name); ``transpose`` for a transposed one. Raises ArgumentError for
+    modules in training mode, and for a norm without running statistics."""
     if conv.training or bn.training or bn.running_mean is None:
         raise ArgumentError("batch norm is folded in inference mode: call eval() on both modules")
     fused = copy.deepcopy(conv)
@@ -199,7 +199,7 @@ def fuse_linear_bn_eval(linear: Module, bn: Module) -> Module:
 
 
 def unfold_batch_norm(results: Any, shapes: Any, *, eps: float, **_: Any) -> Any:
-    """A batch norm that changes nothing after a layer of the folded weights."""
+    """The folded layer's weights, and the weights of a batch norm after it that changes nothing."""
     weight, bias = results
     zeros = np.zeros_like(bias)
     has_bias, has_shift = shapes[1] is not None, shapes[5] is not None
@@ -215,7 +215,7 @@ def unfold_batch_norm(results: Any, shapes: Any, *, eps: float, **_: Any) -> Any
 
 
 def _free(gm: GraphModule, old: Node | None, wish: str, readers: Counter[str]) -> str:
-    """The path of a folded array: the old one if nobody else reads that."""
+    """The path for a folded array: the old one if nobody else reads it."""
     alone = old is not None and len(old.users) == 1 and readers[old.target] == 1
     owner = gm.get_submodule(wish.rpartition(".")[0])
     if alone and isinstance(owner, (GraphModule, Container)):

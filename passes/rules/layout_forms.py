@@ -1,11 +1,11 @@
-"""Which nodes can be computed channels-last, how, and what that saves, for
+"""Which nodes can be computed channels-last, how, and how much that saves, for
 :mod:`fxlite.passes.rules.channels_last`.
 
-In: a typed graph. Out: a :class:`Form` for each convolution, pool, elementwise op, concat,
-reduction and flattening that has one: the images that it reads, and the call on their channels-last
-versions; and its :class:`Gain`. The unit is the time of a scalar multiply-add when a core is
-busy with vectors of them; the constants are those of the C kernels, measured on a Zen 4 core
-(AVX-512). They only have to rank: named sizes count as usual ones.
+In: a typed graph. Out: a :class:`Form` for each convolution, pooling, elementwise op, concat,
+reduction and flattening that has one: the images that it reads, the call on their channels-last
+versions, and its :class:`Gain`. The unit is the time of one scalar multiply-add when a core runs them
+in full vectors; the constants are those of the C kernels, measured on a Zen 4 core (AVX-512). They only
+have to rank alternatives: named sizes count as usual ones.
 """
 
 from __future__ import annotations
@@ -27,65 +27,65 @@ from fxlite.types.tensor_type import TensorType
 
 # -- what it saves ---------------------------------------------------------------------------------
 USUAL_BATCH, USUAL_SIZE = 1, 32
-"""What a named size counts as: in the first axis, and elsewhere."""
+"""The number that stands for a named size: in the first axis, and in all others."""
 
 LANES = 16
-"""float32 in a vector."""
+"""Number of float32 in a vector."""
 
 WINOGRAD_CHANNELS = 8
-"""Channels of both sides from which 3x3 convolutions may be computed by Winograd's algorithm; outputs up to which a
-convolution of a channels-first image goes by vectors of pixels."""
+"""The smallest number of input and output channels for which 3x3 convolutions may be computed by Winograd's algorithm,
+and the largest number of outputs for which a convolution of a channels-first image uses vectors of pixels."""
 
 TURNED_INSIDE = 12
-"""An element of a channels-first image that Winograd's algorithm reads or makes: it computes with
-channels last."""
+"""Cost per element of a channels-first image that Winograd's algorithm reads or stores; it computes
+channels-last."""
 
 TRANSFORMED = 11
-"""A point of a channel, transformed for Winograd's algorithm."""
+"""Cost per transformed point of a channel in Winograd's algorithm."""
 
 STORED_ALONG = 12
-"""An element that is stored in the other layout by the kernel that computes it."""
+"""Cost per element that the computing kernel stores in the other layout."""
 
 READ_AND_STORED = 60
-"""An element that is turned by a kernel of its own: read here, stored there."""
+"""Cost per element that a kernel of its own converts: it is read and stored once more."""
 
 TURNED_BYTE, TURNED_SUM = 20, 40
-"""A number of a channels-first image of integers, and one of its convolution's results: the kernel
-is for channels-last images, turns what it reads and stores one number after the other."""
+"""Costs per number of a channels-first image of integers, and per result of its convolution: the kernel
+works on channels-last images, converts its input and stores one number after the other."""
 
 DEPTHWISE_BF16 = 1.5
-"""A multiply-add of a depthwise convolution of a channels-last image of bf16, with
+"""Saving per multiply-add of a depthwise convolution of a channels-last image of bf16, with
 ``matmul_precision="medium"``: half the bytes for it and for the layers around it, of which those
-before it are products of bf16 then. Less than was measured on MobileNetV2's first layers (4)."""
+before it are then products of bf16. This is less than was measured on MobileNetV2's first layers (4)."""
 
 FAR_CHANNELS = 0.25
-"""A multiply-add of other convolutions of channels-first images: the numbers under a kernel are as far apart as
-planes, those of a channels-last image follow each other (measured on a Xeon, of 3x3 with stride 2, 5x5 and 2x2 on
-14 to 112 rows: 0.06 to 0.43, and with AVX2 0.23 to 0.65)."""
+"""Saving per multiply-add of other convolutions: in channels-first images the numbers under a kernel are a plane apart,
+in channels-last ones they are adjacent. (Measured on a Xeon for 3x3 with stride 2, 5x5 and 2x2 on 14 to 112 rows:
+0.06 to 0.43, and with AVX2 0.23 to 0.65.)"""
 
 CACHE_BYTES = 1 << 20
-"""Images of so many bytes do not stay in the second-level cache between rows."""
+"""Images of this many bytes or more do not stay in the second-level cache between rows."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """``saved`` multiply-adds by computing a node channels-last (negative: lost), and ``why``."""
+    """``saved``: multiply-adds that channels-last saves for a node (negative: it loses them); ``why``: the reason."""
 
     saved: float
     why: str
 
 
 def may_pay(node: Node, bf16: bool) -> bool:
-    """Whether a convolution saves more than it costs to store its image and its result in the other layout."""
+    """Whether a convolution saves more than storing its image and its result in the other layout costs."""
     gain = gain_of(node, bf16)
     around = elements(node.args[0].type) + elements(node.type)
     return gain is not None and gain.saved > STORED_ALONG * around
 
 
 def gain_of(node: Node, bf16: bool = False) -> Gain | None:
-    """What a convolution or pooling saves; None for those that gain nothing by any measure, such as
-    convolutions in groups that are no whole vectors of channels. ``bf16``: products
-    are those of ``matmul_precision="medium"``."""
+    """The saving of a convolution or pooling; None for those that cannot profit, such as convolutions
+    with groups that are not whole vectors of channels. With ``bf16``, products are those of
+    ``matmul_precision="medium"``."""
     if node.target.name == "int_conv2d":
         saved = TURNED_BYTE * elements(node.args[0].type) + TURNED_SUM * elements(node.type)
         return Gain(saved, "four channels of a pixel are multiplied at once")
@@ -99,7 +99,7 @@ def gain_of(node: Node, bf16: bool = False) -> Gain | None:
 
 
 def elements(type: TensorType) -> float:
-    """Elements of a value, named sizes as usual ones."""
+    """Number of elements of a value; named sizes count as usual ones."""
     return math.prod(_sizes(type))
 
 
@@ -112,12 +112,12 @@ def _number(dim: Dim, usual: int) -> float:
 
 
 def _whole(size: float) -> float:
-    """Lanes of whole vectors."""
+    """A size rounded up to whole vectors."""
     return math.ceil(size / LANES) * LANES
 
 
 def _conv_gain(node: Node, bf16: bool) -> Gain | None:
-    """That of a convolution over two axes, or of one over one axis as over a single row."""
+    """The gain of a convolution over two axes, or of one over one axis treated as a single row."""
     arguments = node.bound
     groups, rank = arguments["groups"], node.type.rank - 2
     n, c, *under = _sizes(node.args[0].type)
@@ -157,12 +157,12 @@ def _conv_gain(node: Node, bf16: bool) -> Gain | None:
     if c * taps <= LANES * 2 and max(strides) <= 2:
         saved = 1.1 * c * taps * max(n * out_h * _whole(out_w) * k - pixels * _whole(k), 0)
         return Gain(saved, "vectors of channels are full, those of pixels are not")
-    few = k <= WINOGRAD_CHANNELS  # which vectors of pixels compute
+    few = k <= WINOGRAD_CHANNELS  # then channels-first uses vectors of pixels
     return Gain(0 if few else FAR_CHANNELS * pixels * c * taps * _whole(k), "the numbers under a kernel are neighbours")
 
 
 def _winograd(n: float, c: float, height: float, width: float, k: float) -> float:
-    """A 3x3 convolution by tiles of 4 x 4 or 2 x 2 pixels: products at each point, transforms."""
+    """The cost of a 3x3 convolution by tiles of 4 x 4 or 2 x 2 pixels: products at each point, and transforms."""
     return min(
         n
         * math.ceil(height / m)
@@ -180,8 +180,8 @@ _TYPES = ("f32", "f64", "i8", "u8", "i32")  # of results of convolutions and poo
 
 @dataclass
 class Form:
-    """How a node is computed channels-last: from which ``images``, by which ``call`` of their
-    versions; ``is_image``: its result is an image itself, else it is the same as before."""
+    """How a node is computed channels-last: the ``images`` it reads, and the ``call`` on their
+    channels-last versions. If ``is_image``, its result is an image, too; otherwise it is unchanged."""
 
     node: Node
     images: dict[Node, None]
@@ -192,7 +192,7 @@ class Form:
 
 
 def forms_of(gm: GraphModule, bf16: bool = False) -> dict[Node, Form]:
-    """The nodes that have a channels-last form, in order; ``bf16`` as for `gain_of`."""
+    """The nodes that have a channels-last form, in order; ``bf16`` is as for :func:`gain_of`."""
     found: dict[Node, Form] = {}
     for node in gm.graph.nodes:
         typed = node.op == "call_function" and isinstance(node.type, TensorType)
@@ -230,14 +230,14 @@ def _form(node: Node, bf16: bool) -> Form | None:
 
 
 def _window_form(node: Node, bf16: bool) -> Form | None:
-    """Convolution and pooling."""
+    """The form of a convolution or pooling."""
     if node.type.dtype.name not in _TYPES or "layout" in node.arguments:
         return None
     gain = gain_of(node, bf16)
     if gain is None:
         return None
     x, *others = node.args
-    if node.target.kind == "contraction" and is_permute(x, TO_FIRST):  # which would be stored for it
+    if node.target.kind == "contraction" and is_permute(x, TO_FIRST):  # otherwise it would be stored permuted
         saved = gain.saved + READ_AND_STORED * elements(x.type)
         gain = Gain(saved, gain.why if gain.saved > 0 else "the image is channels-last already")
     kwargs = {**node.kwargs, "layout": "NHWC"}
@@ -252,10 +252,10 @@ def _concat_form(node: Node) -> Form:
 
 
 def _pointwise_form(node: Node) -> Form | None:
-    """Elementwise ops: operands of rank 4 are images, [C, H, W] are turned by themselves, numbers
-    need not be."""
+    """The form of an elementwise op: operands of rank 4 are images, [C, H, W] are permuted separately,
+    numbers stay as they are."""
     operands = node.all_input_nodes
-    if "axis" in node.arguments:  # as that of a quantization by channels
+    if "axis" in node.arguments:  # such as that of a quantization by channel
         return None
     if any(not isinstance(v.type, TensorType) or v.type.rank in (1, 2) for v in operands):
         return None
@@ -273,7 +273,7 @@ def _gives_positions(op: Op) -> bool:
 
 
 def _reduction_form(node: Node) -> Form | None:
-    """Reductions that keep the order of the axes that are left, or keep them all."""
+    """The form of a reduction that keeps the order of the remaining axes, or keeps all axes."""
     x = node.args[0]
     if not _is_image(x) or _gives_positions(node.target):
         return None
@@ -287,8 +287,8 @@ def _reduction_form(node: Node) -> Form | None:
 
 
 def _flatten_form(node: Node) -> Form | None:
-    """A reshape to rows that only linear layers of known weights read: their columns are
-    permuted."""
+    """The form of a reshape to rows that is read only by linear layers with known weights, whose
+    columns can be permuted."""
     x = node.args[0]
     if not _is_image(x) or node.type.rank != 2 or any(type(d) is not int for d in x.type.shape[1:]):
         return None
@@ -304,5 +304,5 @@ def _flatten_form(node: Node) -> Form | None:
 
 
 def is_permute(node: Node, axes: tuple[int, ...]) -> bool:
-    """Whether the node permutes a value to these axes."""
+    """Whether the node permutes a value by these axes."""
     return is_call(node, "permute") and node.kwargs.get("axes") == axes

@@ -1,5 +1,5 @@
-"""Loop-invariant code motion: what each iteration of a loop would compute anew of values that do
-not change is computed once, before the loop.
+"""Loop-invariant code motion: values that each iteration of a loop would compute again from values that
+do not change are computed once, before the loop.
 
 Before::
 
@@ -15,9 +15,9 @@ After::
         add: f32[8] = total + exp
         total = add
 
-A loop may not run at all, so only calls move that cannot fail, and none that draw random numbers
-or have effects; numbers and views, which cost nothing, stay where they are read, and so do masks of
-positions, which tell loops where to begin and end. What a branch of a condition computes stays in it.
+A loop may not run at all, so only calls that cannot fail are moved, and none that draw random numbers
+or have effects. Numbers and views, which cost nothing, stay where they are read, and so do masks of
+positions, from which loops derive their bounds. Computations in a branch of a condition stay in it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fxlite.types.tensor_type import TensorType
 @graph_pass
 def loop_invariants(gm: GraphModule) -> None:
     """Move computations that do not change in a loop out of the loop. Calls that may fail, such as those that check
-    an index when they run, stay: the loop may not run at all."""
+    an index when they run, stay, because the loop may not run at all."""
     for node in control_nodes(gm.graph):
         if "body_fn" in node.kwargs:
             for name in bodies_of(node):
@@ -47,7 +47,7 @@ def loop_invariants(gm: GraphModule) -> None:
 
 
 def _move_out(node: Node, name: str) -> None:
-    """Move the calls of one body that depend on captured values alone."""
+    """Move the calls of one body that depend only on captured values."""
     body: SubGraph = node.kwargs[name]
     captured = node.arguments.get("captured", ())
     start = len(body.inputs) - len(captured)
@@ -76,12 +76,12 @@ def _may_move(call: Node) -> bool:
     if kind in ("control", "random", "opaque", "gather", "scatter") or call.is_impure():
         return False
     if call.target.starts_at and not all(n.type.is_concrete for n in call.all_input_nodes):
-        return False  # an element of an axis that may be shorter
+        return False  # an element of an axis that may be too short
     return call.target.guards == "" and isinstance(call.type, TensorType)
 
 
 def _is_worth(call: Node, places: dict[Node, int]) -> bool:
-    """Whether computing a call once is worth keeping its value. ``places``: as `is_of_places` takes it."""
+    """Whether computing a call once is worth storing its value. ``places`` is the cache of `is_of_places`."""
     return call.target.kind not in ("view", "creation") and not is_of_places(call, places)
 
 
@@ -90,7 +90,7 @@ def _is_read_inside(call: Node, outside: dict[Node, Any], body: SubGraph) -> boo
 
 
 def _capture(node: Node, name: str, calls: list[Node], values: list[Node]) -> None:
-    """Let a body read values around it in place of calls; the others get them, too."""
+    """Make a body read ``values`` from around it in place of ``calls``; the node's other bodies capture them, too."""
     bodies: dict[str, SubGraph] = {}
     for key, body in bodies_of(node).items():
         graph, copies = body.copy()

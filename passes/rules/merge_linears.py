@@ -1,7 +1,7 @@
 """Merge products that share an operand into one larger product.
 
 :func:`merge_linears`: products of one value with several weights become one product with the
-weights side by side, and slices of its result ("QKV merge", horizontal fusion). Before::
+weights side by side, followed by slices of its result ("QKV merge", horizontal fusion). Before::
 
     linear: f32[B,T,64] = ops.linear(x, self.query.weight, self.query.bias)
     linear_1: f32[B,T,64] = ops.linear(x, self.key.weight, self.key.bias)
@@ -16,8 +16,8 @@ After::
 One larger product reads ``x`` once, fills its tiles better and is one parallel region instead of
 several. The slices are views, which cost nothing where they are read in place.
 
-:func:`merge_steps`: in an unrolled loop ``x[t] @ weight`` for every ``t`` becomes one product of
-all of ``x``, of which each step reads its part. Before::
+:func:`merge_steps`: in an unrolled loop, ``x[t] @ weight`` for every ``t`` becomes one product of
+all of ``x``, and each step reads its part of the result. Before::
 
     select: f32[B,8] = ops.select(x, axis=0, index=0)
     linear: f32[B,32] = ops.linear(select, self.w_ih, self.b_ih)
@@ -30,9 +30,9 @@ After::
     select: f32[B,32] = ops.select(linear_steps, axis=0, index=0)
     select_1: f32[B,32] = ops.select(linear_steps, axis=0, index=1)
 
-The weight is read once instead of once a step, and many rows fill the tiles of a product that one
-row leaves empty. Run-times with an LSTM layer do so inside of it; this pass does it for cells that
-a program calls in a loop of its own.
+The weight is read once instead of once per step, and many rows fill the tiles of a product that one
+row leaves empty. Runtimes with an LSTM layer do this internally; this pass does it for cells that a
+program calls in a loop of its own.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ Parallel = list[Node]
 def merge_linears(gm: GraphModule) -> None:
     """Merge linear layers (and matmuls) that multiply the same value with weights of their own.
 
-    Costs decide, counted in values per row of ``x``. Each product but one saves reading a row of
-    it. A product whose result only elementwise ops read, or that is a result of the program,
-    loses: on its own it is finished while it is in registers, or stored where it belongs, but a
-    slice is written and read once more. So ``tanh(x @ a) * (x @ b)`` stays as it is; the reason is in the
-    ledger. Weights that other nodes read are refused, too, since they would be stored twice. The merged weights
-    no longer follow the old ones: merge after training. Run it after decompose, which shows what
-    is elementwise."""
+    Costs decide, counted in values per row of ``x``. Each product except one saves reading a row of
+    it. A product that only elementwise ops read, or that is a result of the program, loses by merging:
+    on its own it is finished while it is in registers, or stored directly in its place, but a slice is
+    written and read once more. So ``tanh(x @ a) * (x @ b)`` stays as it is; the reason is in the
+    ledger. Weights that other nodes read are refused, too, because they would be stored twice. The
+    merged weights no longer follow the old ones, so merge after training. Run it after decompose, which
+    shows what is elementwise."""
     readers: Counter[str] = Counter()
     for weight in gm.graph.find_nodes(op="get_attr"):
         readers[weight.target] += len(weight.users)
@@ -117,7 +117,7 @@ merge_linears.counterexample(_ReadTwice, "query's weight would be stored twice",
 
 
 def _parallel(gm: GraphModule) -> list[Parallel]:
-    """Products of one value with weights, two or more of them."""
+    """Groups of two or more products of one value with different weights."""
     found: dict[Any, Parallel] = {}
     for node in gm.graph.nodes:
         if node.op != "call_function" or not node.target.is_matrix_product:
@@ -137,13 +137,13 @@ def _parallel(gm: GraphModule) -> list[Parallel]:
 
 
 def _columns(product: Node) -> int:
-    """Columns of a product."""
+    """Number of columns of a product."""
     columns: int = product.type.shape[-1]
     return columns
 
 
 def _refused(gm: GraphModule, product: Node, readers: Counter[str]) -> bool:
-    """Whether the product's weight or bias has other readers; that goes into the ledger."""
+    """Whether the product's weight or bias has other readers, which is recorded in the ledger."""
     for read in product.all_input_nodes[1:]:
         if readers[read.target] > 1:
             reason = (
@@ -156,7 +156,7 @@ def _refused(gm: GraphModule, product: Node, readers: Counter[str]) -> bool:
 
 
 def _last_view(product: Node) -> Node:
-    """The end of the views that alone read a product one after another."""
+    """The last of a chain of views, each the only reader of the one before, that starts at a product."""
     node = product
     while len(node.users) == 1:
         (reader,) = node.users
@@ -167,8 +167,8 @@ def _last_view(product: Node) -> Node:
 
 
 def finished_by_reader(product: Node) -> bool:
-    """Whether only elementwise ops read the product (then they are its epilogue), or it is a
-    result of the program; views between them do not count."""
+    """Whether the product is read only by elementwise ops, which then are its epilogue, or is a result
+    of the program; views in between do not count."""
     readers = _last_view(product).users
     if any(reader.op == "output" for reader in readers):
         return True
@@ -176,7 +176,7 @@ def finished_by_reader(product: Node) -> bool:
 
 
 def reader_text(product: Node) -> str:
-    """Why a product that :func:`finished_by_reader` is true of loses by being merged."""
+    """Why a product for which :func:`finished_by_reader` is true loses by merging."""
     (reader, *_) = _last_view(product).users
     if reader.op == "output":
         return f"{product.name} is a result of the program"
@@ -184,7 +184,7 @@ def reader_text(product: Node) -> str:
 
 
 def _merge(gm: GraphModule, products: Parallel) -> None:
-    """One product before the first, and slices of it in place of all."""
+    """Insert one product before the first, and replace all by slices of it."""
     graph, first = gm.graph, products[0]
     is_linear = first.target.name == "linear"
     weights = [p.args[1] for p in products]
@@ -219,17 +219,17 @@ def _side_by_side(gm: GraphModule, reads: list[Node], wish: str, axis: int) -> N
 
 
 def side_by_side(*weights: Any, axis: int) -> Any:
-    """Weights as one."""
+    """Weights joined along an axis."""
     return np.concatenate(weights, axis)
 
 
 def _apart(merged: Any, shapes: Any, *, axis: int) -> Any:
-    """The weights that were put side by side."""
+    """The weights that were joined."""
     return np.split(merged, np.cumsum([shape[axis] for shape in shapes])[:-1], axis)
 
 
 def _merged_scope(products: Parallel) -> Scope | None:
-    """Where the merged product stands in the tree of modules: beside those it replaces."""
+    """The scope of the merged product in the tree of modules: beside those it replaces."""
     scopes = [p.scope for p in products if p.scope is not None]
     if len({scope.path for scope in scopes}) < len(products):
         return products[0].scope
@@ -237,7 +237,7 @@ def _merged_scope(products: Parallel) -> Scope | None:
 
 
 def merged_name(paths: list[str]) -> str:
-    """``attention.query.weight`` and ``attention.key.weight`` make ``attention.query_key``."""
+    """``attention.query_key`` for ``attention.query.weight`` and ``attention.key.weight``."""
     stems = [path.removesuffix(".weight") for path in paths]
     names = [stem.rpartition(".")[2] for stem in stems]
     joined = "_".join(names) if len(names) <= 4 else f"{names[0]}_to_{names[-1]}"
@@ -263,11 +263,11 @@ def merge_steps(gm: GraphModule) -> None:
     """Merge products of selects or slices of one value with the same weight (linear layers and
     matmuls) into one product of the value.
 
-    The parts have to be all of the value, and not to overlap: else more would be computed than
-    before. A product that only elementwise ops read is finished while its sums are in registers; it
-    loses that, two values a column for each row, and saves the weight, a column of which is read
-    once a product. So large batches stay as they are; the reason is in the ledger. Run it after
-    decompose, which shows what is elementwise."""
+    The parts must cover the value without overlap; otherwise more would be computed than before. A
+    product that only elementwise ops read is finished while its sums are in registers. Merging loses
+    that, which costs two values per column for each row, and saves reading the weight, a column of
+    which is read once per product. So large batches stay as they are; the reason is in the ledger. Run
+    it after decompose, which shows what is elementwise."""
     for steps in _families(gm):
         extent = steps[0].source.type.shape[steps[0].axis]
         if _covered(steps) != extent:
@@ -316,8 +316,8 @@ merge_steps.counterexample(_Apart, "relu is computed while the sums are in regis
 
 
 def _families(gm: GraphModule) -> list[list[_Step]]:
-    """Products of parts of one value along one axis, with the same other operands: those of which
-    there are two or more."""
+    """Families of two or more products of parts of one value along one axis with the same other
+    operands."""
     found: dict[Any, list[_Step]] = {}
     for node in gm.graph.nodes:
         step = _step_of(node)
@@ -328,7 +328,7 @@ def _families(gm: GraphModule) -> list[list[_Step]]:
 
 
 def _step_of(node: Node) -> _Step | None:
-    """What a product is part of; None for other calls, and for parts along the summed axis."""
+    """The step that a product is; None for other calls, and for parts along the summed axis."""
     if node.op != "call_function" or not node.target.is_matrix_product:
         return None
     part, weight = node.args[:2]
@@ -346,7 +346,7 @@ def _step_of(node: Node) -> _Step | None:
 
 
 def _bounds(part: Node) -> tuple[Node, int, int, int] | None:
-    """Source, axis, start and stop of a select or slice at known numbers; None for other calls."""
+    """Source, axis, start and stop of a select or slice with known bounds; None for other calls."""
     if part.target.starts_at is None or not isinstance(part.args[0], Node):
         return None
     source, given = part.args[0], part.arguments
@@ -367,7 +367,7 @@ def _bounds(part: Node) -> tuple[Node, int, int, int] | None:
 
 
 def _covered(steps: list[_Step]) -> int:
-    """How many positions are read, from 0 on; -1 if there is a gap or an overlap."""
+    """How many positions, from 0 on, the steps cover; -1 if there is a gap or an overlap."""
     end = 0
     for step in sorted(steps, key=lambda step: (step.start, step.stop)):
         if step.start != end:
@@ -377,7 +377,7 @@ def _covered(steps: list[_Step]) -> int:
 
 
 def _is_addend(product: Node) -> bool:
-    """Whether the product's reader reads another product as well: one of the two is stored anyway,
+    """Whether the product's reader also reads another product: one of the two must be stored anyway,
     and that is the earlier one."""
     return all(
         any(
@@ -389,7 +389,7 @@ def _is_addend(product: Node) -> bool:
 
 
 def _merge_steps(gm: GraphModule, steps: list[_Step]) -> None:
-    """One product before the first, and its parts in place of all."""
+    """Insert one product before the first, and replace all by parts of it."""
     graph, first = gm.graph, steps[0]
     with graph.inserting_before(first.product), graph.with_origin(first.product):
         operands = (first.source, *first.product.args[1:])

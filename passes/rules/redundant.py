@@ -11,8 +11,8 @@ After::
     exp: f32[4] = ops.exp(x)
     add: f32[4] = exp + exp
 
-:func:`dce` (dead-code elimination) drops what no result depends on, and :func:`remove_dropout`
-replaces dropout that does nothing, in a module traced while training, then ``gm.eval()``. Before::
+:func:`dce` (dead-code elimination) drops nodes that no result depends on, and :func:`remove_dropout`
+replaces dropout that does nothing, in a module traced in training mode before ``gm.eval()``. Before::
 
     dropout: f32[4] = ops.dropout(x, p=0.5, training=self.training)
     relu: f32[4] = ops.relu(dropout)
@@ -40,7 +40,7 @@ from fxlite.passes.rewrite.matcher import is_constant_path
 from fxlite.passes.rewrite.rewire import Rewiring
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
-_LARGEST_CONSTANT = 1 << 16  # bytes compared by value
+_LARGEST_CONSTANT = 1 << 16  # bytes; larger constants are not compared by value
 
 
 @graph_pass
@@ -71,7 +71,7 @@ cse.counterexample(lambda x: F.dropout(x, 0.5) + F.dropout(x, 0.5), "each draws 
 
 
 class CSEPass(PassBase):
-    """:func:`cse` as torch.fx's class: returns a new module, or the same where nothing is equal."""
+    """:func:`cse` as torch.fx's class: returns a new module, or the same module if nothing is equal."""
 
     def __init__(self, banned_ops: Iterable[Any] | None = None) -> None:
         self.banned_ops = set(banned_ops or ())
@@ -88,7 +88,7 @@ def get_CSE_banned_ops() -> set[Op]:
 
 
 def _key(gm: GraphModule, node: Node, numbers: dict[Node, int]) -> Any:
-    """What makes two nodes the same value; None for what is never merged."""
+    """A key that is equal for nodes with the same value; None for nodes that are never merged."""
     if node.op == "get_attr":
         return ("get_attr", _weight_key(gm, node.target))
     if node.op != "call_function" or node.is_impure():
@@ -111,7 +111,7 @@ def _weight_key(gm: GraphModule, target: str) -> Any:
 
 @graph_pass
 def dce(gm: GraphModule) -> None:
-    """Remove nodes that are not read, results of loops and conditions that are not, and weights that no node reads
+    """Remove nodes that are not read, unread results of loops and conditions, and weights that no node reads
     afterwards. Inputs, random ops and leaf modules with effects (``node.is_impure()``) stay."""
     drop_unread_results(gm.graph)
     gm.delete_all_unused_submodules()
@@ -135,8 +135,8 @@ dce.counterexample(_drawn, "the next random numbers would be others", x="f32[4]"
 def remove_dropout(gm: GraphModule) -> None:
     """Replace dropout that does nothing with its input.
 
-    That is dropout of a module in inference mode, dropout with ``training=False`` and with p=0. In
-    training mode it stays, with a refusal."""
+    That is dropout of a module in inference mode, with ``training=False``, or with p=0. In training
+    mode it stays, with a refusal in the ledger."""
     for node in gm.graph.find_nodes(op="call_function", target="dropout"):
         reason = why_dropout_stays(node)
         if reason is not None:
@@ -151,7 +151,7 @@ def why_dropout_stays(node: Node) -> str | None:
     if node.bound["p"] == 0:
         return None
     module = node.graph.owning_module
-    follows = True if module is None else module.training  # what is not said at the call
+    follows = True if module is None else module.training  # if the call itself does not say
     if not node.kwargs.get("training", follows):
         return None
     return "the module is in training mode; call eval() on it"

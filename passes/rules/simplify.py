@@ -10,8 +10,8 @@ After::
 
     reshape_1: f32[B,4,2] = ops.reshape(x, shape=(B, 4, 2))
 
-``x + 0`` stays: it turns -0.0 into 0.0. Rules are tried in the order of :data:`ELEMENTWISE` and
-:data:`VIEWS`; a rule of one's own is added with ``simplify.rules.append(my_rule)``.
+``x + 0`` stays, because it turns -0.0 into 0.0. Rules are tried in the order of :data:`ELEMENTWISE`
+and :data:`VIEWS`; add your own with ``simplify.rules.append(my_rule)``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _with_one_part(x: Any) -> bool | str:
 
 
 def _identity(name: str, pattern: Callable[[Any], Any], says: str, where: Any = None) -> Rule:
-    """The rule that a function of x is x."""
+    """The rule that a function of x gives x."""
     made = rule(register=False, name=name)(pattern)
     made.__doc__ = says
     made.replacement(lambda x: x)
@@ -308,7 +308,7 @@ ELEMENTWISE: list[AnyRule] = [
 
 
 def keeps_every_value(source: DType, target: DType) -> bool:
-    """True if ``target`` holds every value of ``source``: NaN, infinities and subnormals too."""
+    """True if ``target`` can hold every value of ``source``, including NaN, infinities and subnormals."""
     if source is target:
         return True
     if target.is_bool:
@@ -342,7 +342,7 @@ def cast_of_cast(source: DType, between: DType, target: DType) -> bool:
     if target.is_bool or target.is_inexact:
         return True
     if source.is_inexact:
-        return source is target  # out of range, the answer depends on the dtype cast from
+        return source is target  # out of range the result depends on the source dtype
     return not between.is_inexact or keeps_every_value(source, target)
 
 
@@ -365,7 +365,7 @@ def reshape_back(node: Node) -> Answer:
 
 
 def _squeeze_of_unsqueeze(node: Node) -> Answer:
-    """Without types: only squeeze(unsqueeze(x, axis), axis) is known to be x."""
+    """For graphs without types: only squeeze(unsqueeze(x, axis), axis) is known to be x."""
     x = node.args[0]
     is_pair = node.target.name == "squeeze" and is_call(x, node.target.inverse)
     same = is_pair and node.kwargs.get("axis") == x.kwargs.get("axis")

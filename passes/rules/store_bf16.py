@@ -1,4 +1,4 @@
-"""Store activations as bf16 where nothing reads more than that: half the bytes between two layers.
+"""Store activations as bf16 if no reader needs more: this halves the bytes between two layers.
 
 Before::
 
@@ -11,9 +11,9 @@ After::
     relu_bf16: bf16[B,56,56,64] = ops.cast(relu, dtype="bf16")
     conv2d_1: f32[B,56,56,256] = ops.conv2d(relu_bf16, self.conv3.weight, layout="NHWC")
 
-For ``matmul_precision="medium"``, whose products round their operands to bf16 in any case: the
-kernel that computes an activation rounds it, while it is in registers, and not the one that reads
-it. Sums, bias and all that follows are float32 as before.
+This is for ``matmul_precision="medium"``, whose products round their operands to bf16 in any case: the
+kernel that computes an activation rounds it while it is in registers, instead of the kernel that reads
+it. Sums, bias and everything after them are float32 as before.
 """
 
 from __future__ import annotations
@@ -31,23 +31,21 @@ from fxlite.types.dtypes import float32
 from fxlite.types.tensor_type import TensorType
 
 _LARGEST_KERNEL = 5  # rows and columns of a depthwise convolution's kernel
-_FUSED = ("pointwise", "contraction", "composite")  # behind others a cast may be a kernel
+_FUSED = ("pointwise", "contraction", "composite")  # after other ops a cast may need a kernel of its own
 
 
 @graph_pass(exactness="sqnr", inside=False)
 def store_bf16(gm: GraphModule, tiles: bool = False) -> None:
-    """Cast a float32 activation to bf16 where only products with constant weights (linear layers,
-    channels-last convolutions) and depthwise convolutions read it.
+    """Cast a float32 activation to bf16 if it is read only by products with constant weights (linear
+    layers, channels-last convolutions) and depthwise convolutions.
 
-    For ``matmul_precision="medium"`` alone, where products round what they read to bf16: those
-    casts change no bit of a result. A depthwise convolution computes in float32, from an image that
-    now is rounded (2^-9 of a value at most); it takes as long as its image takes to be read. What
-    anything else reads, such as a residual sum, stays float32; the ledger says for whom. So does
-    what a 3x3 convolution of stride 1 reads, as Winograd's algorithm rounds points in place of
-    pixels; not where the processor multiplies ``tiles`` of bf16 (AMX), which take the pixels. Run it
-    after channels_last and merge_linears."""
-    results = set(gm.graph.output_node().all_input_nodes)
-    chosen: set[Node] = set()
+    This is only for ``matmul_precision="medium"``, where products round their operands to bf16: for
+    them the casts change no bit of a result. A depthwise convolution computes in float32, from an image
+    that is now rounded (by at most 2^-9 of a value); its time is that of reading the image. Values with
+    any other reader, such as a residual sum, stay float32; the ledger names the reader. So does the
+    input of a 3x3 convolution of stride 1, because Winograd's algorithm rounds transformed points
+    instead of pixels, unless the processor multiplies ``tiles`` of bf16 (AMX), which take the pixels.
+    Run it after channels_last and merge_linears."""
     for node in reversed(gm.graph.nodes):
         if node in results or not _may_be_stored(node):
             continue
@@ -66,9 +64,8 @@ def store_bf16(gm: GraphModule, tiles: bool = False) -> None:
 
 
 def reads_bf16(node: Node, image: Node, tiles: bool) -> bool:
-    """Whether a call may read ``image`` as bf16 for ``matmul_precision="medium"``: its first
-    operand, beside float32 weights that are known when compiling. ``tiles``: on a processor with
-    AMX."""
+    """Whether a call may read ``image`` as bf16 for ``matmul_precision="medium"``: as its first operand,
+    with float32 weights that are known when compiling. ``tiles`` is true on a processor with AMX."""
     if node.op != "call_function":
         return False
     if not node.target.is_matrix_product and node.target.name != "conv2d":
@@ -82,7 +79,7 @@ def reads_bf16(node: Node, image: Node, tiles: bool) -> bool:
 
 
 def _product_reads(x: Node, weight: Node) -> bool:
-    """Whether rows are whole pairs."""
+    """Whether the rows consist of whole pairs."""
     return x.type.rank >= 2 and weight.type.rank == 2 and _is_even(x.type.shape[-1])
 
 
@@ -98,7 +95,7 @@ def _conv_reads(node: Node, tiles: bool) -> bool:
         fits = max(kernel) <= _LARGEST_KERNEL and stride[1] <= 2 and max(dilation) == 1
         return fits and max(kernel) > 1 and outputs >= 16
     if (*kernel, *stride, *dilation) == (3, 3, 1, 1, 1, 1) and groups == 1 and not tiles:
-        return False  # Winograd's algorithm
+        return False  # Winograd's algorithm is used
     return _is_even(inputs)
 
 
@@ -107,19 +104,19 @@ def _is_even(size: object) -> bool:
 
 
 def _may_be_stored(node: Node) -> bool:
-    """Whether a value is float32 and computed by a kernel that may store it as bf16."""
+    """Whether a value is float32 and its kernel may store it as bf16."""
     if node.op != "call_function" or not node.users or not isinstance(node.type, TensorType):
         return False
     if node.type.dtype is not float32 or node.type.rank < 2:
         return False
-    if node.target.name == "permute":  # as an image is stored channels-last
+    if node.target.name == "permute":  # an image that is stored channels-last
         source = node.args[0]
         return len(source.users) == 1 and _is_fused(source)
     return _is_fused(node)
 
 
 def _is_fused(node: Node) -> bool:
-    """Whether a cast behind a call goes into the call's kernel."""
+    """Whether a cast after a call joins the call's kernel."""
     if node.op != "call_function":
         return False
     return node.target.kind in _FUSED and node.target.name != "recurrence"

@@ -1,5 +1,5 @@
-"""Transposed convolutions as ordinary ones: each output pixel, by its place between the strides,
-is a convolution with a part of the kernel ("sub-pixel convolution").
+"""Transposed convolutions as ordinary ones: the output pixels at one position between the strides are
+a convolution with a part of the kernel ("sub-pixel convolution").
 
 Before::
 
@@ -13,8 +13,8 @@ After (shortened; the weight's part is computed when the program is compiled)::
     up: f32[B,8,16,16] = ops.reshape(up_permute, shape=(B, 8, 16, 16))
 
 Along one axis, position ``o`` of the result (before padding is cut off) is ``stride*q + phase``;
-kernel position ``r`` reaches it from ``q + (phase - r*dilation) / stride``, where that is whole.
-Those that reach a phase lie the same step apart: they are a kernel of their own, turned round.
+kernel position ``r`` reaches it from ``q + (phase - r*dilation) / stride`` if that is whole. The
+kernel positions that reach a phase are equally spaced: they form a kernel of their own, reversed.
 Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
 """
 
@@ -41,15 +41,15 @@ from fxlite.types import shapes
 
 @graph_pass(exactness="allclose")
 def sub_pixel(gm: GraphModule) -> None:
-    """Compute transposed convolutions (over one to three axes, all strides, paddings, dilations and
-    groups) by ordinary ones, for which there are fast kernels.
+    """Compute transposed convolutions (over one to three axes, with all strides, paddings, dilations
+    and groups) by ordinary ones, for which there are fast kernels.
 
-    Phases that have equally many kernel positions are channels of one convolution: one
-    convolution in all, if the stride divides the kernel's size, else up to two for each axis. No
-    product is computed that the definition does not have. Integers and half floats are left alone,
-    and groups of named numbers of channels that may not divide, with a line in the ledger. Run it
-    after fuse_conv_bn and before const_fold, which computes the parts of known weights; a weight
-    that the program computes is taken apart in each call."""
+    Phases with equally many kernel positions become channels of one convolution: a single convolution
+    if the stride divides the kernel's size, otherwise up to two for each axis. No product is computed
+    that the definition does not have. Integers and half floats are left alone, and so are groups whose
+    named number of channels may not divide; the ledger has a line for them. Run it after fuse_conv_bn
+    and before const_fold, which computes the parts of known weights; a weight that the program computes
+    is taken apart in each call."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     names: dict[Node, str] = {}
     for node in list(gm.graph.nodes):
@@ -74,9 +74,9 @@ def sub_pixel(gm: GraphModule) -> None:
 
 @dataclass(frozen=True)
 class _Phases:
-    """Neighbouring phases along one axis, and the kernel positions ``first + i`` (i-th phase) plus
-    multiples of ``step`` that reach them: ``taps`` of them, which stand ``dilation`` apart in x.
-    The first one is reached from ``q + shift``."""
+    """Adjacent phases along one axis, and the kernel positions ``first + i`` (for the i-th phase) plus
+    multiples of ``step`` that reach them: ``taps`` of them, which are ``dilation`` apart in x. The
+    first one is reached from ``q + shift``."""
 
     count: int
     first: int
@@ -87,7 +87,7 @@ class _Phases:
 
 
 def _phases(stride: int, dilation: int, size: int) -> list[_Phases]:
-    """All phases of an axis, in order; ``size``: of the kernel."""
+    """All phases of an axis, in order; ``size`` is that of the kernel."""
     if dilation == 1:
         long = size % stride
         parts = ((0, long, size // stride + 1), (long, stride - long, size // stride))
@@ -104,7 +104,7 @@ def _phases(stride: int, dilation: int, size: int) -> list[_Phases]:
 
 
 def _by_phases(convolution: Any, given: Mapping[str, Any]) -> Any:
-    """The transposed convolution of some arguments: x [N, C, ...], weight [C, K/groups, ...]."""
+    """The transposed convolution with these arguments: x [N, C, ...], weight [C, K/groups, ...]."""
     x, weight, bias, groups = given["x"], given["weight"], given.get("bias"), given.get("groups", 1)
     rank = len(x.shape) - 2
     axes = range(rank)
@@ -115,7 +115,7 @@ def _by_phases(convolution: Any, given: Mapping[str, Any]) -> Any:
     spans = [gaps[a] * (kernel[a] - 1) + 1 for a in axes]
     sizes = [(x.shape[2 + a] - 1) * steps[a] - 2 * pads[a] + spans[a] + extra[a] for a in axes]
     families = [_phases(steps[a], gaps[a], kernel[a]) for a in axes]
-    # of the positions q = o // stride those that padding leaves, as far as no pixel of x is in vain
+    # the positions q = o // stride that padding leaves, except those for which no pixel of x counts
     starts: list[int] = []
     stops: list[int] = []  # counted from the end of x
     for a in axes:
@@ -166,13 +166,13 @@ def _by_phases(convolution: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _weight(weight: Any, phases: tuple[_Phases, ...], groups: int) -> Any:
-    """The part of a weight [C, K/groups, ...] that reaches some phases, as that of a convolution:
+    """The part of a weight [C, K/groups, ...] that reaches some phases, as the weight of a convolution:
     [K * phases, C/groups, taps...]."""
     rank = len(phases)
     inputs, outputs = weight.shape[0] // groups, weight.shape[1]
     for a, p in enumerate(phases):
         axis = 2 + 2 * a
-        # whole rows of `step` positions, of which the phases are the first ones
+        # whole rows of `step` positions, the first of which are the phases
         weight = ops.slice(weight, axis, p.first, p.first + (p.taps - 1) * p.step + p.count)
         missing = p.taps * p.step - weight.shape[axis]
         if missing:
@@ -189,7 +189,7 @@ def _weight(weight: Any, phases: tuple[_Phases, ...], groups: int) -> Any:
 
 
 def _repeated(bias: Any, counts: list[int]) -> Any:
-    """A bias [K] for each phase of each channel."""
+    """A bias [K], repeated for each phase of each channel."""
     times = math.prod(counts)
     if bias is None or times == 1:
         return bias
@@ -198,7 +198,7 @@ def _repeated(bias: Any, counts: list[int]) -> Any:
 
 # -- examples --------------------------------------------------------------------------------------
 class _Up(nn.Module):
-    """What makes images larger in a U-Net."""
+    """The upsampling of a U-Net."""
 
     def __init__(self, size: int = 2, **options: Any) -> None:
         super().__init__()

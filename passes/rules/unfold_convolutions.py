@@ -1,5 +1,5 @@
-"""Convolutions for which there is no kernel by what there is one for, with their windows ("im2col"): those
-over three axes as ones over two, the others as matrix products.
+"""Convolutions without a kernel of their own, computed from their windows ("im2col") by ops that have one: those
+over three axes by convolutions over two, the others by matrix products.
 
 Before::
 
@@ -11,9 +11,9 @@ After (shortened)::
     conv3d_conv2d: f32[8*B,16,8,8] = ops.conv2d(conv3d_reshape, conv3d_weight, padding=1)
     conv3d: f32[B,16,8,8,8] = ops.permute(...)  # of conv3d_conv2d
 
-The planes under a kernel are channels of the image: they are stored as often as the kernel is deep, and all else
-is left to the kernels of two axes. Of what has none of these, either (``keep``), all windows are stored, and read
-by a product that is as fast as the others. Source: Chellapilla et al., "High performance convolutional neural
+The planes under a kernel become channels of the image: each is stored as many times as the kernel is deep, and the
+kernels for two axes do the rest. If the target has none of those either (``keep``), all windows are stored and read
+by a product, which is as fast as other products. Source: Chellapilla et al., "High performance convolutional neural
 networks for document processing", 2006.
 """
 
@@ -41,12 +41,12 @@ FEW_OUTPUTS = 4
 
 @graph_pass(exactness="allclose")
 def unfold_convolutions(gm: GraphModule, keep: Keep = frozenset()) -> None:
-    """Compute convolutions of floats over three axes as ones over two, and those over one or two as products
-    of the weight and the windows of the image, but those in ``keep`` (names, or a predicate on nodes), for
-    which the target has kernels.
+    """Compute convolutions of floats over three axes by convolutions over two, and those over one or two axes by
+    products of the weight and the windows of the image, except those in ``keep`` (names, or a predicate on nodes),
+    for which the target has kernels.
 
-    Groups of fewer than four outputs are no products, and windows of more than 256 MiB are not stored, with a line
-    in the ledger. Run it before const_fold, which computes the weights."""
+    Convolutions with groups of fewer than four outputs do not become products, and windows of more than 256 MiB are
+    not stored; the ledger has a line for them. Run it before const_fold, which computes the weights."""
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
     found = [node for node in _convolutions(gm) if not is_kept(node)]
     _replace(gm, {node: _by_planes for node in found if node.type.rank == 5 and _depth(node) != 1})
@@ -59,14 +59,14 @@ def unfold_convolutions(gm: GraphModule, keep: Keep = frozenset()) -> None:
 
 
 def _convolutions(gm: GraphModule) -> list[Node]:
-    """Those of floats."""
+    """The convolutions of floats."""
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and n.target.is_convolution]
     types = {n: {read.type.dtype.name for read in n.all_input_nodes} for n in nodes}
     return [n for n in nodes if types[n] in ({"f32"}, {"f64"}) and 0 not in n.type.shape]
 
 
 def _replace(gm: GraphModule, how: Mapping[Node, Callable[[Mapping[str, Any]], Any]]) -> None:
-    """Compute nodes by functions of their arguments."""
+    """Replace nodes by functions of their arguments."""
     recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
     names: dict[Node, str] = {}
     for node, function in how.items():
@@ -80,12 +80,12 @@ def _replace(gm: GraphModule, how: Mapping[Node, Callable[[Mapping[str, Any]], A
 
 
 def _depth(node: Node) -> Any:
-    """Products of an output."""
+    """Number of products per output."""
     return math.prod(node.arguments["weight"].type.shape[1:])
 
 
 def _reason(node: Node) -> str:
-    """Why a convolution is no product; empty if it is one."""
+    """Why a convolution does not become a product; empty if it does."""
     outputs, depth, groups = node.arguments["weight"].type.shape[0], _depth(node), node.arguments.get("groups", 1)
     if depth == 1:
         return "its windows are single pixels"
@@ -101,8 +101,8 @@ def _reason(node: Node) -> str:
 
 
 def _by_planes(given: Mapping[str, Any]) -> Any:
-    """The convolution of some arguments over three axes as one over two. Neighbouring axes without
-    windows are one; else the windows along the first are channels."""
+    """A convolution over three axes as one over two. Adjacent axes without windows are joined; otherwise
+    the windows along the first axis become channels."""
     x, weight, groups = given["x"], given["weight"], given.get("groups", 1)
     steps, gaps = (per_axis(given.get(n, 1), 3, n) for n in ("stride", "dilation"))
     padding = padding_pairs(given.get("padding", 0), weight.shape[2:], steps, gaps)
@@ -135,7 +135,7 @@ def _by_planes(given: Mapping[str, Any]) -> Any:
 
 
 def _by_windows(given: Mapping[str, Any]) -> Any:
-    """The convolution of some arguments as a product for each image and group."""
+    """A convolution as a product for each image and group."""
     x, weight, bias, groups = given["x"], given["weight"], given.get("bias"), given.get("groups", 1)
     is_last = given.get("layout") == "NHWC"
     if is_last:

@@ -12,10 +12,10 @@ After::
 
     matmul: f32[n,4] = x @ w
 
-A nest of loops becomes one step. Each value inside gets an axis in front for each loop that it depends on, as in
-vectorizing maps (``jax.vmap``), and what an iteration writes at its own place becomes one write of all. What an
-iteration reads at places that are sums of the numbers of iterations (``x[i + 1]``, ``x[i:i + 3]``) becomes a slice,
-or the elements at an array of positions.
+A nest of loops is rewritten in one step. Each value inside gets a leading axis for each loop that it depends on, as
+in vectorizing maps (``jax.vmap``), and the elements that iterations write at their own places become one write of
+all. Reads at positions that are sums of iteration numbers (``x[i + 1]``, ``x[i:i + 3]``) become a slice, or a look-up
+at an array of positions.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from fxlite.types.tensor_type import TensorType
 def vectorize_loops(gm: GraphModule) -> None:
     """Turn loops whose iterations do not depend on each other into operations on whole arrays.
 
-    An iteration may read what no iteration writes, and the element that it writes itself before it does. It writes
-    at a place of its own: ``out[i] = ...``, ``out[:, i, 2 * j] = ...``. Loops stay, with a line in the ledger, where
-    their number of iterations is computed or may be negative, where a bound changes from one iteration to the next
-    (a loop visits only what lies between the bounds), where a call has no form for many iterations, and where
-    values of all iterations would have to be held: beside element-wise calls there may be one reduction or product.
+    An iteration may read values that no iteration writes, and the element that it writes itself, before it does. It
+    must write at a place of its own: ``out[i] = ...``, ``out[:, i, 2 * j] = ...``. A loop stays, with a line in the
+    ledger, if its number of iterations is computed or may be negative, if a bound changes from one iteration to the
+    next (a loop visits only what lies between the bounds), if a call has no form for many iterations, or if values of
+    all iterations would have to be held: beside elementwise calls there may be one reduction or product.
     """
     _vectorize(gm, gm.graph.guards)
-    edit_bodies(gm, lambda body: _vectorize(body, gm.graph.guards))  # of the loops that stay
+    edit_bodies(gm, lambda body: _vectorize(body, gm.graph.guards))  # the bodies of loops that stay
 
 
 def _vectorize(gm: GraphModule, guards: Sequence[Guard]) -> None:
@@ -77,12 +77,12 @@ def _vectorize(gm: GraphModule, guards: Sequence[Guard]) -> None:
 
 
 class _Stays(Exception):
-    """Why a loop stays as it is."""
+    """Raised with the reason why a loop stays as it is."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
-    """A loop of a nest: its number runs from ``first``, ``count`` times. ``depth``: how many loops are around."""
+    """A loop of a nest: its number runs from ``first``, ``count`` times. ``depth`` counts the loops around it."""
 
     depth: int
     first: Dim
@@ -91,8 +91,8 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Places:
-    """Integers that are ``start``, plus ``steps`` times the positions in loops (which count from 0), plus ``own``
-    times the position along the value's only axis, of ``size`` elements; None: the value is a number."""
+    """Integers equal to ``start``, plus ``steps`` times the positions in loops (which count from 0), plus ``own``
+    times the position along the value's only axis, of ``size`` elements. If ``own`` is None, the value is a number."""
 
     start: Dim
     steps: Mapping[_Loop, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class _Places:
         return _Places(shapes.normalize(self.start + times * other.start), steps, own, axis.size)
 
     def bounds(self) -> tuple[Dim, Dim]:
-        """The least and the largest of them, where there are any."""
+        """The least and the largest of the integers, if there are any."""
         low = high = self.start
         parts = [(step, loop.count) for loop, step in self.steps.items()]
         for step, count in [*parts, *([] if self.own is None else [(self.own, self.size)])]:
@@ -124,7 +124,7 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value of the iterations of some ``loops``, the outermost first: its axes are theirs, and then its own."""
+    """A value of the iterations of some ``loops``, outermost first: their axes come first, then its own."""
 
     proxy: Any
     loops: tuple[_Loop, ...] = ()
@@ -136,7 +136,7 @@ class _Value:
 
     @property
     def rank(self) -> int:
-        """Of the value in one iteration."""
+        """The rank of the value in one iteration."""
         return len(self.sizes) - len(self.loops)
 
 
@@ -148,8 +148,8 @@ _At = Mapping[_Loop, tuple[int, Dim, int]]
 
 @dataclass(frozen=True)
 class _Target:
-    """An array that a loop carries, with what is written into it: the array before the loops, where it was read,
-    and the ``writes``: the place, the parts for all axes (of each loop its own), and the values."""
+    """An array that a loop carries, and what is written into it: the array before the loops, if it was read, and
+    the ``writes``, each with its place, the parts for all axes (one for each loop), and the values."""
 
     number: int
     whole: Any
@@ -159,8 +159,8 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Element:
-    """A part of a target, read at the places of some loops, not all that are needed yet: ``axes`` are those that
-    are left, ``taken`` says by what the others are indexed."""
+    """A part of a target, read at the places of some loops but perhaps not yet of all: ``axes`` are the remaining
+    axes, and ``taken`` says how the others are indexed."""
 
     target: _Target
     axes: tuple[int, ...]
@@ -168,15 +168,15 @@ class _Element:
 
 
 class _Nest:
-    """The loops of one nest while they become operations."""
+    """Converts the loops of one nest into operations."""
 
     def __init__(self, recorder: Recorder, guards: Sequence[Guard], node: Node) -> None:
         self.recorder, self.guards, self.node = recorder, guards, node
         self.loops: list[_Loop] = []
-        self.totals = 0  # reductions and products that have an axis of a loop
+        self.totals = 0  # reductions and products that have the axis of a loop
 
     def results(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What the outermost loop gives, as proxies."""
+        """The results of the outermost loop, as proxies."""
         outside = [
             _Value(value, (), None if (size := _size(node)) is None else _Places(size))
             for value, node in zip(arguments.get("captured", ()), self.node.arguments.get("captured", ()))
@@ -188,7 +188,7 @@ class _Nest:
 
     # -- loops -------------------------------------------------------------------------------------
     def _loop(self, body: SubGraph, bounds: Sequence[Any], targets: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
-        """What is written into the targets by all iterations of a loop."""
+        """The targets after the writes of all iterations of a loop."""
         first, last = bounds
         if first is None or last is None:
             raise _Stays("its number of iterations is computed")
@@ -230,7 +230,7 @@ class _Nest:
 
     # -- calls -------------------------------------------------------------------------------------
     def _call(self, call: Node, env: Mapping[Node, Any]) -> Any:
-        """What a call gives in all iterations."""
+        """The value of a call in all iterations."""
         op: Op = call.target
         if op.kind == "control":
             return self._nested(call, env)
@@ -260,12 +260,12 @@ class _Nest:
         raise _Stays(f"{op.name} has no form for many iterations")
 
     def _record(self, op: Op, arguments: Mapping[str, Any]) -> Any:
-        """The call of an op, as a proxy."""
+        """Record the call of an op; returns its proxy."""
         values = op.map_tensors(lambda v: v.proxy if isinstance(v, _Value) else v, arguments)
         return self.recorder.record(op, op.bind((), values))
 
     def _may_not_run(self, loops: Sequence[_Loop]) -> bool:
-        """Whether one of the other loops may have no iteration."""
+        """Whether one of the other loops may have no iterations."""
         others = [loop for loop in self.loops if loop not in loops]
         return any(decide(loop.count, ">=", 1, self.guards) is not True for loop in others)
 
@@ -285,7 +285,7 @@ class _Nest:
         return tuple(sorted(found, key=lambda loop: loop.depth))
 
     def _aligned(self, value: _Value, loops: tuple[_Loop, ...], rank: int) -> Any:
-        """A value with an axis for each of the loops and ``rank`` of its own: 1 where it has none."""
+        """A value with an axis for each of the loops and ``rank`` of its own; missing axes have size 1."""
         if not value.loops and value.rank <= rank:
             return value.proxy
         sizes = value.sizes
@@ -304,7 +304,7 @@ class _Nest:
         return _Value(self._record(op, aligned), loops, places)
 
     def _of_one(self, op: Op, arguments: Mapping[str, Any], value: _Value) -> _Value:
-        """A view or a reduction: its attributes count the axes of the loops, too."""
+        """A view or a reduction; its attributes must also count the axes of the loops."""
         lead, rank = len(value.loops), value.rank
         given: dict[str, Any] = op.map_tensors(lambda v: v.proxy if isinstance(v, _Value) else v, arguments)
         names = _AXES & op.signature.parameters.keys()
@@ -315,7 +315,7 @@ class _Nest:
             if name == "shape":
                 given[name] = (*value.sizes[:lead], *(known or ()))
                 continue
-            if name == "axes":  # an order, which normalize_axes would sort
+            if name == "axes":  # an order of axes, which normalize_axes would sort
                 given[name] = (*range(lead), *(lead + normalize_axis(axis, rank) for axis in known or ()))
                 continue
             axes = range(rank) if known is None else normalize_axes(known, rank + max(op.added_axes, 0))
@@ -345,7 +345,7 @@ class _Nest:
         if not b.loops and a.rank == 1 and b.rank <= 2:
             return _Value(op(a.proxy, b.proxy), loops)
         if not set(a.loops) & set(b.loops) and b.rank == 1 and len(b.loops) == 1 and a.rank + len(a.loops) <= 2:
-            # rows by columns: the axis of the loop of b is that of the columns
+            # rows by columns: the loop axis of b becomes the axis of the columns
             found = op(a.proxy, lookup("permute")(b.proxy, (1, 0)))
             return self._ordered(found, (*a.loops, *(None,) * (a.rank - 1), *b.loops))
         left = a.proxy if a.rank > 1 else lookup("unsqueeze")(a.proxy, -2)
@@ -360,7 +360,7 @@ class _Nest:
         return _Value(found, loops)
 
     def _ordered(self, proxy: Any, axes: Sequence[_Loop | None]) -> _Value:
-        """The value whose axes are those of loops, or its own (None), in some order."""
+        """The value whose axes, given in some order, belong to loops or are its own (None)."""
         loops = tuple(sorted((loop for loop in axes if loop is not None), key=lambda loop: loop.depth))
         order = (*(axes.index(loop) for loop in loops), *(n for n, loop in enumerate(axes) if loop is None))
         moved = proxy if order == tuple(range(len(order))) else lookup("permute")(proxy, order)
@@ -368,7 +368,7 @@ class _Nest:
 
     # -- places ------------------------------------------------------------------------------------
     def _places(self, op: Op, arguments: Mapping[str, Any], call: Node) -> _Places | None:
-        """What is known of integers; None where they are no sums of numbers of iterations."""
+        """What is known about integers; None if they are not sums of iteration numbers."""
         if not isinstance(call.type, TensorType) or not call.type.dtype.is_integer or call.type.rank > 1:
             return None
         if op is lookup("full"):
@@ -395,7 +395,7 @@ class _Nest:
         return decide(low, ">=", 0, self.guards) is True and decide(high + 1, "<=", size, self.guards) is True
 
     def _take(self, x: Any, index: _Value, axis: int = 0) -> _Value:
-        """``x[..., index, ...]``, in all iterations."""
+        """``x[..., index, ...]`` in all iterations."""
         x = x if isinstance(x, _Value) else _Value(x)
         axis = normalize_axis(axis, x.rank)
         at = axis + len(x.loops)
@@ -417,13 +417,13 @@ class _Nest:
         return self._ordered(found, (*x.loops, *before, *new, *behind))
 
     def _windows(self, x: Any, axis: int, places: _Places, loop: _Loop) -> Any:
-        """The windows at the places of a loop; the axis of what is in them is the last one."""
+        """The windows at the places of a loop; the axis within the windows is the last one."""
         step, end = places.steps[loop], places.bounds()[1] + 1
         part = self._part(x, axis, places.start, shapes.normalize(end), 1)
         return lookup("unfold")(part, axis, places.size, step)
 
     def _moved(self, proxy: Any, axes: Sequence[_Loop | None], place: int) -> _Value:
-        """The value of these axes, the last one moved behind those of loops and the own ones that stood before."""
+        """The value with these axes, the last of which is moved after those of loops and the own ones before it."""
         own = sum(loop is None for loop in axes[:place])
         value = self._ordered(proxy, axes)
         lead, rank = len(value.loops), value.rank
@@ -433,7 +433,7 @@ class _Nest:
         return _Value(lookup("permute")(value.proxy, tuple(order)), value.loops)
 
     def _strided(self, x: Any, axis: int, places: _Places, loop: _Loop) -> Any:
-        """The elements at the places of a loop, which are inside of the axis."""
+        """The elements at the places of a loop, all of which are inside the axis."""
         step = places.steps[loop]
         start, end = places.start, places.start + step * (loop.count - 1)
         if step < 0:
@@ -460,7 +460,7 @@ class _Nest:
         return self._read(found) if len(loops) == len(self.loops) else found
 
     def _read(self, value: Any) -> Any:
-        """A value that a call reads; of a carried array what it was before the loops."""
+        """A value that a call reads; for a carried array its value before the loops."""
         if isinstance(value, tuple):
             raise _Stays("it reads several results of a call")
         if not isinstance(value, (_Target, _Element)):
@@ -482,7 +482,7 @@ class _Nest:
     def _place(self, axis: int, index: _Value) -> _At:
         places = index.places
         if places is None and not index.loops:
-            return {}  # one place, which is computed
+            return {}  # one place, whose index is computed
         if places is None or len(places.steps) > 1 or places.own is not None:
             raise _Stays("it writes or reads at places that are no places of its own")
         return {loop: (axis, places.start, step) for loop, step in places.steps.items()}
@@ -564,7 +564,7 @@ class _Nest:
 
 
 def _size(value: Any) -> Dim | None:
-    """A bound of a loop as a size; None where it is computed."""
+    """A bound of a loop as a size; None if it is computed."""
     if type(value) is int:
         return value
     if isinstance(value, Node) and value.op == "call_function" and value.target is lookup("full"):

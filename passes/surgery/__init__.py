@@ -1,1 +1,1 @@
-"""Surgery on trained models: probes, axes that shrink with their weights, low rank, adapters."""
+"""Surgery on trained models: probes, pruning of axes with their weights, low rank, adapters."""

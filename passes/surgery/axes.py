@@ -1,13 +1,13 @@
-"""Which axes shrink together: a graph of dependencies over the elements of all axes of all values.
+"""Which axes shrink together: a dependency graph over the elements of all axes of all values.
 
 In: a module with types. Out: an :class:`AxisGraph`. Each position of each axis is an element, and
-operations join elements that can only go together: the rows of a convolution's weight with the
-channels of its result, these with a norm's numbers, with what is added to them, with their places
-in a concatenation and in the features behind a flatten. Elements that are joined form a group. A
-group that reaches an input, a result, or an axis that an operation needs whole is tied, and the
-graph says to what. (The idea is that of G. Fang et al., "DepGraph: Towards Any Structural Pruning",
-CVPR 2023; groups of elements take the place of its index mappings.) The functions at the end are
-what the rules of ops are made of: joining axes of values, and tying them.
+operations join elements that can only be removed together: the rows of a convolution's weight with
+the channels of its result; these with the parameters of a norm, with the values added to them, and
+with their positions in a concatenation and in the features after a flatten. Joined elements form a
+group. A group that reaches an input, a result, or an axis that an operation needs whole is tied, and
+the graph records to what. (The idea is that of G. Fang et al., "DepGraph: Towards Any Structural
+Pruning", CVPR 2023; groups of elements replace its index mappings.) The functions at the end are the
+building blocks of the rules of ops: they join and tie axes of values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Slot:
-    """An axis of a value, or of one of the arrays (``part``) of a value that is several."""
+    """An axis of a value, or of one of its arrays (``part``) if the value consists of several."""
 
     node: Node
     axis: int
@@ -40,14 +40,14 @@ class Slot:
 
 
 def parts_of(node: Node) -> tuple[TensorType, ...]:
-    """The types of a value's arrays; none where they are not known."""
+    """The types of a value's arrays; empty if they are not known."""
     types = node.type if isinstance(node.type, tuple) else (node.type,)
     return types if all(isinstance(t, TensorType) for t in types) else ()
 
 
 class AxisGraph:
-    """The groups of a module's axes. ``ties`` says for elements that cannot go what they are tied
-    to; joining and tying is done by the rules (:mod:`fxlite.passes.surgery.axis_rules`)."""
+    """The groups of a module's axes. For elements that cannot be removed, ``ties`` says what they are
+    tied to; the rules (:mod:`fxlite.passes.surgery.axis_rules`) do the joining and tying."""
 
     def __init__(self, gm: GraphModule) -> None:
         self.gm = gm
@@ -78,20 +78,20 @@ class AxisGraph:
         return np.arange(self.starts[slot], self.starts[slot] + self.sizes[slot])
 
     def join(self, a: Slot, b: Slot, at_a: Array | None = None, at_b: Array | None = None) -> None:
-        """Positions ``at_a`` of one axis go with ``at_b`` of the other, pair by pair (by default
-        all, in order)."""
+        """Join positions ``at_a`` of one axis with ``at_b`` of the other, pair by pair (by default
+        all positions, in order)."""
         first, second = self.ids(a), self.ids(b)
         first = first if at_a is None else first[at_a]
         second = second if at_b is None else second[at_b]
         self._pairs.append((first, second))
 
     def tie(self, slot: Slot, reason: str) -> None:
-        """The axis stays whole."""
+        """Mark that the axis must stay whole, and why."""
         for element in self.ids(slot):
             self.ties.setdefault(int(element), reason)
 
     def close(self) -> None:
-        """Find the groups: the least element of each is its label."""
+        """Find the groups: the smallest element of each is its label."""
         pairs, labels = self._pairs, self.labels
         changed = bool(pairs)
         while changed:
@@ -110,15 +110,15 @@ class AxisGraph:
         return self.labels[self.ids(slot)]
 
     def reason(self, group: int) -> str:
-        """What a group is tied to; "" for one that can go."""
+        """What a group is tied to; "" for a group that can be removed."""
         return self._tied.get(int(group), "")
 
     def is_free(self, slot: Slot) -> bool:
-        """Whether some position of the axis can go."""
+        """Whether some position of the axis can be removed."""
         return any(int(g) not in self._tied for g in np.unique(self.groups(slot)))
 
     def kept(self, groups: Array) -> dict[Slot, Array]:
-        """For each axis that loses something without these groups, the positions that stay."""
+        """For each axis that shrinks when these groups are removed, the positions that remain."""
         gone = np.isin(self.labels, groups)
         found = {}
         for slot, start in self.starts.items():
@@ -130,8 +130,9 @@ class AxisGraph:
 
 def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, tuple[int, ...]]]:
     """Where the elements of an op that only moves elements come from: (operand, source, shape).
-    ``source``, shaped as the result, holds flat positions in the operand, or -1. Named sizes are
-    taken as small numbers. Raises ArgumentError for an op that chooses by the values of the elements."""
+    ``source``, which has the shape of the result, holds flat positions in the operand, or -1. Named
+    sizes are replaced by small numbers. Raises ArgumentError for an op that selects by the values of
+    elements."""
     sizes = {n: 2 + i for i, n in enumerate(sorted(_names(node, operands)))}
     first, given, spans = 1, {}, []
     for operand in operands:
@@ -149,7 +150,7 @@ def moved_from(node: Node, operands: list[Node]) -> Iterator[tuple[Node, Array, 
 
     result, other = run(1), run(-1)
     is_moved = result == -other
-    if not (is_moved | (result == other)).all():  # neither moved nor a number of the op's own
+    if not (is_moved | (result == other)).all():  # neither moved nor a constant of the op
         raise ArgumentError(f"{node.describe()} chooses by the values of the elements")
     result = np.where(is_moved, result, 0)
     for operand, start, count, shape in spans:
@@ -168,8 +169,8 @@ def _names(node: Node, operands: list[Node]) -> set[str]:
 
 
 def axis_of(node: Node, axis: int, what: str) -> int:
-    """The axis, counted from the front. Raises ArgumentError for one that there is not, and for a
-    node without a type."""
+    """The axis, counted from the front. Raises ArgumentError for an axis that does not exist, and for
+    a node without a type."""
     if not isinstance(node.type, TensorType):
         raise ArgumentError(f"{node.describe()} has no type: trace with input types to {what}")
     rank = node.type.rank
@@ -195,38 +196,38 @@ def argument(node: Node, name: str) -> Any:
 
 
 def channel_axis(node: Node) -> int:
-    """The axis of channels of what an image op reads and gives."""
+    """The channel axis of an image op's input and result."""
     is_last = str(node.arguments.get("layout", "")).lower() == "nhwc"
     return parts_of(node)[0].rank - 1 if is_last else 1
 
 
 def tie_slot(found: AxisGraph, slot: Slot, why: str) -> None:
-    """The axis stays whole: ``why`` is a sentence about an operation."""
+    """Tie an axis, so that it stays whole: ``why`` is a sentence about an operation."""
     found.tie(slot, f"{why} (axis {slot.axis} of {slot.node.name})")
 
 
 def tie_all(found: AxisGraph, node: Node, why: str) -> None:
-    """All axes of a value stay whole."""
+    """Tie all axes of a value."""
     for slot in slots(node):
         tie_slot(found, slot, why)
 
 
 def tie_call(found: AxisGraph, node: Node, why: str) -> None:
-    """All axes of a call and of what it reads stay whole: ``why`` follows the node's name."""
+    """Tie all axes of a call and of the values it reads: ``why`` follows the node's name."""
     for each in (node, *operands_of(node)):
         tie_all(found, each, f"{node.describe()} {why}")
 
 
 def tie(found: AxisGraph, node: Any, axis: int, at: Node, why: str) -> None:
-    """An axis stays whole because of ``at``; nothing for an operand that is left out."""
+    """Tie an axis because of the node ``at``; does nothing for an operand that is left out."""
     if isinstance(node, Node):
         (type,) = parts_of(node)
         tie_slot(found, Slot(node, axis % type.rank), f"{at.describe()} {why}")
 
 
 def join(found: AxisGraph, a: Any, axis: int, b: Any, other: int) -> None:
-    """Join two axes; nothing where an operand is left out, or where one is broadcast. Axes of
-    other sizes are tied: nothing is known of them."""
+    """Join two axes; does nothing if an operand is left out, or if one axis is broadcast. Axes whose
+    sizes differ otherwise are tied, because nothing is known about them."""
     if not isinstance(a, Node) or not isinstance(b, Node):
         return
     first, second = Slot(a, axis % len(slots(a))), Slot(b, other % len(slots(b)))
@@ -239,20 +240,20 @@ def join(found: AxisGraph, a: Any, axis: int, b: Any, other: int) -> None:
 
 
 def join_same(found: AxisGraph, a: Node, b: Node) -> None:
-    """Join all axes of values of one shape."""
+    """Join all axes of two values of the same shape."""
     for axis in range(len(slots(a))):
         join(found, a, axis, b, axis)
 
 
 def broadcast(found: AxisGraph, operand: Any, result: Any) -> None:
-    """Join the axes that broadcasting puts together."""
+    """Join the axes that broadcasting aligns."""
     if isinstance(operand, Node) and isinstance(result, Node):
         for back in range(1, min(len(slots(operand)), len(slots(result))) + 1):
             join(found, operand, -back, result, -back)
 
 
 def axes_of(node: Node, rank: int, name: str = "axis") -> set[int]:
-    """The axes that a call names; all where it names none."""
+    """The axes that a call names; all axes if it names none."""
     axis = argument(node, name)
     if axis is None:
         return set(range(rank))

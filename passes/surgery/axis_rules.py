@@ -1,10 +1,10 @@
-"""What each operation joins: the rules of the graph of axes.
+"""Which axes each operation joins: the rules of the graph of axes.
 
-In: a module. Out: its :class:`AxisGraph`, closed. Operations that only move elements are asked
-where each comes from, by running them on positions; elementwise ones join what broadcasting puts
-together; products, convolutions, norms and attention have a rule each. An axis of which no rule
-speaks is tied. Where several axes become one (flatten, the heads of attention) or one becomes
-several, the outermost of them that can go stands for it, and the others stay whole.
+In: a module. Out: its :class:`AxisGraph`, closed. Operations that only move elements run on positions
+instead of numbers, which shows where each element comes from; elementwise ops join the axes that
+broadcasting aligns; products, convolutions, norms and attention have a rule each. An axis that no
+rule covers is tied. If several axes become one (flatten, the heads of attention) or one becomes
+several, the outermost axis that can be pruned stands for it, and the others stay whole.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from fxlite.tracing.symbolic_trace import symbolic_trace
 
 
 def axis_graph(gm: GraphModule, is_part: bool = False) -> AxisGraph:
-    """The groups of all axes of a module. Those of inputs and results are tied, except where it
-    ``is_part`` of another, and then those of constants are."""
+    """The groups of all axes of a module. The axes of inputs and results are tied; if the module
+    ``is_part`` of another one, those of constants are tied instead."""
     found = AxisGraph(gm)
     weights: dict[int, Node] = {}  # by the array, which may be at several paths
     merged: list[tuple[Slot, list[tuple[Slot, Any, Any]]]] = []
@@ -107,7 +107,7 @@ def _call(found: AxisGraph, node: Node, merged: list[Any]) -> None:
 def _moves(found: AxisGraph, node: Node, operands: list[Node], merged: list[Any]) -> None:
     try:
         sources = list(moved_from(node, operands))
-    except Exception:  # sizes that the small numbers do not fit
+    except Exception:  # the small numbers that replace named sizes do not work here
         tie_call(found, node, "is not understood for small sizes")
         return
     if any(source.dtype != np.int64 for _, source, _ in sources):
@@ -130,7 +130,7 @@ def _moves(found: AxisGraph, node: Node, operands: list[Node], merged: list[Any]
                 pairs = np.unique(np.stack([at_a, at_b]), axis=1)
                 to_a, to_b = (len(np.unique(side)) == pairs.shape[1] for side in pairs)
                 if min(len(np.unique(side)) for side in pairs) < 2 or not (to_a or to_b):
-                    continue  # one is the same wherever the other is
+                    continue  # broadcast: every position reads the same element
                 if to_a and to_b:
                     is_same = pairs.shape[1] == shape[a] == source.shape[b]
                     if is_known or (is_same and bool((pairs[0] == pairs[1]).all())):
@@ -138,12 +138,12 @@ def _moves(found: AxisGraph, node: Node, operands: list[Node], merged: list[Any]
                     else:
                         tie(found, operand, a, node, "picks its elements by number")
                         tie(found, node, b, node, "picks its elements by number")
-                elif to_b:  # the result's axis holds several of the operand's
+                elif to_b:  # one position of the result's axis holds several of the operand's
                     halves.setdefault(result, []).append((own, pairs[0], pairs[1]))
                 else:
                     halves.setdefault(own, []).append((result, pairs[1], pairs[0]))
         merged += halves.items()
-        for axis, size in enumerate(shape):  # an element that is taken by its number
+        for axis, size in enumerate(shape):  # an element that is selected by its number
             slot = Slot(operand, axis)
             left_out = np.unique(coordinates[axis]).size < size
             if left_out and op.starts_at != "start" and size == found.sizes[slot]:
@@ -164,7 +164,7 @@ def _reduction(found: AxisGraph, node: Node) -> None:
 
 
 def _window(found: AxisGraph, node: Node) -> None:
-    """Windows go over all axes but those of images and channels."""
+    """Windows slide over all axes except those of images and channels."""
     operand, channel = operands_of(node)[0], channel_axis(node)
     for axis in range(len(slots(node))):
         if axis in (0, channel):
@@ -175,7 +175,7 @@ def _window(found: AxisGraph, node: Node) -> None:
 
 
 def _expanded(found: AxisGraph, node: Node) -> None:
-    """As the ops do that it is made of."""
+    """Join axes as the ops of the expansion do."""
     operands: list[Node] = []
     node.target.map_tensors(lambda v: operands.append(v) if isinstance(v, Node) else None, node.arguments)
     key = node.target, tuple(n.type for n in operands), repr(node.kwargs)

@@ -1,10 +1,10 @@
-"""The rules of single ops for the graph of axes: layers with weights, recurrence, attention, and what
-goes along whole axes or to positions.
+"""The rules of single ops for the graph of axes: layers with weights, recurrence, attention, and ops
+that work along whole axes or on positions.
 
-In: the graph of axes and a call. Out: joined and tied axes. An axis that is scanned, sorted,
-factored or looked into stays whole: what stands at one position depends on the others, or is found
-by its number. The other axes, those of a batch, go with the result. Ops that are not here are judged
-by their kind, or by the ops that they are made of (:mod:`fxlite.passes.surgery.axis_rules`).
+In: the graph of axes and a call. Out: joined and tied axes. An axis that is scanned, sorted, factored
+or indexed stays whole, because the value at one position depends on the others or is found by its
+number. The other axes, those of a batch, are joined with the result's. Ops without a rule here are
+handled by their kind, or by the ops of their expansion (:mod:`fxlite.passes.surgery.axis_rules`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RULES: dict[str, Callable[[AxisGraph, Node], None]] = {}
 
 
 def rule(*names: str) -> Callable[[Any], Any]:
-    """Enter the rule of ops."""
+    """Register the rule for the ops of these names."""
 
     def enter(function: Any) -> Any:
         RULES.update(dict.fromkeys(names, function))
@@ -76,8 +76,8 @@ def _matmul(found: AxisGraph, node: Node) -> None:
 
 @rule("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "int_conv2d")
 def _conv(found: AxisGraph, node: Node) -> None:
-    """Channels of a group go with the same place of a weight that all groups share; where each
-    group has one channel (depthwise), groups go as a whole."""
+    """Channels of a group are joined with the position in the weight that all groups share; if each
+    group has one channel (depthwise), whole groups are removed."""
     x, weight, bias = (node.arguments.get(n) for n in node.target.tensor_kinds)
     assert isinstance(x, Node) and isinstance(weight, Node)
     groups, rank = int(argument(node, "groups") or 1), len(slots(node))
@@ -109,7 +109,7 @@ def _conv(found: AxisGraph, node: Node) -> None:
 
 @rule("batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm")
 def _norm(found: AxisGraph, node: Node) -> None:
-    """A number for each channel, or for each element of the axes that are normalized."""
+    """One parameter for each channel, or for each element of the normalized axes."""
     x, *numbers = (node.arguments.get(n) for n in node.target.tensor_kinds)
     assert isinstance(x, Node)
     join_same(found, x, node)
@@ -188,7 +188,7 @@ def _split(found: AxisGraph, node: Node) -> None:
 
 @rule("einsum")
 def _einsum(found: AxisGraph, node: Node) -> None:
-    """Axes of one letter go together."""
+    """Axes with the same letter are joined."""
     operands = node.args[0]
     inputs, output = parse_equation(argument(node, "equation"), [len(slots(n)) for n in operands])
     first: dict[str, tuple[Node, int]] = {}
@@ -202,7 +202,7 @@ def _einsum(found: AxisGraph, node: Node) -> None:
 
 @rule("recurrence")
 def _recurrence(found: AxisGraph, node: Node) -> None:
-    """A hidden number goes with its row of each gate and its column of the recurrent weight."""
+    """A hidden unit is joined with its row in each gate and its column in the recurrent weight."""
     gates, weight, state, *more = (node.arguments.get(n) for n in node.target.tensor_kinds)
     cell, bias = more
     hidden = Slot(node, 2)
@@ -228,7 +228,7 @@ def _dropout(found: AxisGraph, node: Node) -> None:
 
 @rule("full")
 def _full(found: AxisGraph, node: Node) -> None:
-    """Its elements are alike."""
+    """All its elements are equal, so that any of them can be removed."""
 
 
 @rule("one_hot")
@@ -246,9 +246,9 @@ def _int_recurrence(found: AxisGraph, node: Node) -> None:
 
 # -- whole axes and positions ----------------------------------------------------------------------
 def whole(found: AxisGraph, node: Node) -> None:
-    """Of an op that ``needs_whole`` axes: the others stand in the result in their order, under the
-    same numbers where the ranks are equal, else in front. What else the result has is made of the
-    whole ones."""
+    """The rule of an op that ``needs_whole`` axes. The other axes appear in the result in order: under
+    the same numbers if the ranks are equal, otherwise in front. All further axes of the result come
+    from the whole ones."""
     why, rank = "needs all of it", len(slots(node))
     made_of_whole = set(range(rank))
     for name in node.target.tensor_kinds:
@@ -270,7 +270,7 @@ def whole(found: AxisGraph, node: Node) -> None:
 
 
 def scattered(found: AxisGraph, node: Node) -> None:
-    """Along other axes an index stands at its own position, perhaps only at the first ones."""
+    """Along the other axes an index refers to its own position, perhaps only to the first ones."""
     x, index, source = (node.arguments[n] for n in node.target.tensor_kinds)
     written = argument(node, "axis") % len(slots(node))
     for axis in range(len(slots(node))):
@@ -294,9 +294,9 @@ def scattered(found: AxisGraph, node: Node) -> None:
 
 
 def written(found: AxisGraph, node: Node) -> None:
-    """Axes that are written from end to end go with those of the values."""
+    """Axes that are written over their whole length are joined with those of the values."""
     x, values = node.arguments["x"], node.arguments["values"]
-    own = []  # the axes of the part, of which the others are fixed
+    own = []  # the axes of the part; all other axes are fixed
     for axis, part in enumerate(parts_of_update(node.bound)):
         join(found, x, axis, node, axis)
         size = parts_of(node)[0].shape[axis]
@@ -317,7 +317,7 @@ def written(found: AxisGraph, node: Node) -> None:
 
 @rule("take", "embedding")
 def _take(found: AxisGraph, node: Node) -> None:
-    """The axes of the index stand in place of the one that is looked into."""
+    """The axes of the index replace the axis that is indexed."""
     name, table, axis = node.target.looks_up
     x, index = node.arguments[table], node.arguments[name]
     looked = (argument(node, "axis") if axis is None else axis) % len(slots(x))
@@ -345,10 +345,10 @@ def _gather(found: AxisGraph, node: Node) -> None:
 
 @rule("index")
 def _index(found: AxisGraph, node: Node) -> None:
-    """The common axes of the indices stand in place of those that are looked into."""
+    """The common axes of the indices replace those that are indexed."""
     x, indices = node.arguments["x"], node.arguments["indices"]
     first = (argument(node, "axis") or 0) % len(slots(x))
-    behind = len(slots(x)) - first - len(indices)  # axes
+    behind = len(slots(x)) - first - len(indices)  # number of axes after them
     for axis in range(len(slots(x))):
         if axis < first:
             join(found, x, axis, node, axis)

@@ -1,12 +1,12 @@
-"""Where something is done, and probes there: values inside a program, seen while it runs.
+"""Places in a program, and probes there: values inside a program, observed while it runs.
 
-In: a module and what a user says: nodes by themselves, by name, by a query, or a list of these. Out:
-nodes of its graph, each once, in the graph's order.
+In: a module and what a user says: nodes, their names, a query, or a list of these. Out: nodes of its
+graph, each once, in the graph's order.
 
-In: a module, nodes, and a function that is told their values. Out: a module with these values as
-further results, which a call hands to the function (:mod:`fxlite.graph.further_results`), in Python and in
-compiled code. Nothing is compiled for them behind the user's back: who taps a module and compiles it
-gets code that stores the values.
+In: a module, nodes, and a function that receives their values. Out: a module with these values as
+further results, which a call passes to the function (:mod:`fxlite.graph.further_results`), both in
+Python and in compiled code. Nothing is compiled for them implicitly: a module that is tapped and then
+compiled gives code that stores the values.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fxlite.show.query.search import QueryMatch, unknown_places
 
 
 def nodes_at(gm: GraphModule, where: Any) -> list[Node]:
-    """The nodes that ``where`` says: a node (of ``gm``, or of the one it is a copy of: by name), a
-    query (:mod:`fxlite.show.query`; the last node of each match), a match, a name, or several of
-    these. A text is a query if it can be one: "relu" is each relu, "#relu" the node of that name.
-    Raises ArgumentError where one of them finds nothing, QueryError for what is not a query."""
+    """The nodes that ``where`` names: a node (of ``gm``, or of the module it is a copy of, looked up
+    by name), a query (:mod:`fxlite.show.query`; the last node of each match), a match, a name, or
+    several of these. Text is a query if it can be one: "relu" is each relu, "#relu" the node of that
+    name. Raises ArgumentError if one of them finds nothing, and QueryError for an invalid query."""
     found = set(_each(gm, where))
     if not found:
         raise ArgumentError("where= names no node: it is empty")
@@ -35,7 +35,7 @@ def nodes_at(gm: GraphModule, where: Any) -> list[Node]:
 
 
 def node_at(gm: GraphModule, where: Any) -> Node:
-    """The one node that ``where`` says; a text is a name first. Raises ArgumentError for more."""
+    """The one node that ``where`` names; text is tried as a name first. Raises ArgumentError for several."""
     named = next((n for n in gm.graph.nodes if n.name == where), None)
     found = [named] if named is not None else nodes_at(gm, where)
     if len(found) > 1:
@@ -79,22 +79,22 @@ def _each(gm: GraphModule, where: Any) -> Iterator[Node]:
 # -- probes ----------------------------------------------------------------------------------------
 @checked
 def tap(gm: Any, where: Any, fn: Callable[[str, Any], Any]) -> GraphModule:
-    """A module that calls ``fn(name, value)`` for the nodes at ``where`` after each call, in the
-    graph's order, and is otherwise as ``gm``, which is left as it was::
+    """A module that computes what ``gm`` does, and after each call passes the values of the nodes at
+    ``where`` to ``fn(name, value)``, in the graph's order. ``gm`` is left as it was::
 
         seen = {}
         tapped = passes.tap(gm, 'linear:last("layers.*.attn")', seen.__setitem__)
         tapped(x)                                   # and so does fx.compile(tapped)(x)
 
-    The query is "the last linear of each attention". ``where``: a node, a name, a query or a list
-    of them. ``fn`` gets arrays that it cannot write into. Passes keep tapped values, which keeps
-    what computes them from being fused; passes' checks, profiles and modules that the tapped one is
-    a part of tell ``fn`` nothing. A saved file and regenerated source have the values as further
-    results, ``(result, *values)``.
+    The query is "the last linear of each attention". ``where`` is a node, a name, a query or a list
+    of them. ``fn`` gets read-only arrays. Passes keep tapped values, which prevents the nodes that
+    compute them from being fused. Checks of passes, profiles, and modules that the tapped one is part
+    of do not call ``fn``. A saved file and regenerated source return the values as further results,
+    ``(result, *values)``.
 
-    What ``fn`` raises is raised by the call, after inputs that the program writes were written; it
-    may be called in several threads at once. Raises ArgumentError where nothing is found, and for
-    the output and for calls of which the result is several arrays (tap its elements)."""
+    An exception in ``fn`` is raised by the call, after inputs that the program updates were updated;
+    ``fn`` may be called in several threads at once. Raises ArgumentError if nothing is found, for the
+    output, and for calls whose result consists of several arrays (tap its elements)."""
     module = as_module(gm)
     nodes = nodes_at(module, where)
     for node in nodes:
@@ -114,8 +114,8 @@ def tap(gm: Any, where: Any, fn: Callable[[str, Any], Any]) -> GraphModule:
 
 @checked
 def untap(gm: GraphModule, where: Any = None) -> GraphModule:
-    """A module without the taps of the nodes at ``where``; without any where that is not given.
-    The inverse of :func:`tap`. Raises ArgumentError where a node has no tap."""
+    """A module without the taps of the nodes at ``where``, or without any taps if it is not given;
+    the inverse of :func:`tap`. Raises ArgumentError if a node has no tap."""
     made = gm.copy()
     own, values = _results(made)
     if where is None:
@@ -130,7 +130,7 @@ def untap(gm: GraphModule, where: Any = None) -> GraphModule:
 
 
 def _results(gm: GraphModule) -> tuple[Any, list[tuple[Tap, Node]]]:
-    """What the output node has for the program, and the taps with their nodes."""
+    """The program's own result in the output node, and the taps with their nodes."""
     return gm.take_taps(gm.graph.output_node().args[0])
 
 

@@ -1,13 +1,14 @@
-"""Axes that shrink with all that depends on them: weights, types and attributes in one transaction.
+"""Shrink axes together with everything that depends on them: weights, types and attributes, in one
+transaction.
 
 In: a module, and an axis of a node with the positions to keep (:func:`resize`), or an amount of
-channels or heads, of which the least important go (:func:`prune_channels`, :func:`prune_heads`).
-Out: a smaller module whose weights have the same names, and a :class:`Resized` that says what became
-of each.
+channels or heads, of which the least important are removed (:func:`prune_channels`,
+:func:`prune_heads`). Out: a smaller module whose weights have the same names, and a :class:`Resized`
+that records what happened to each.
 
-What goes together is a group of the graph of axes; its importance is that of all numbers of the
-weights that it holds (H. Li et al., "Pruning Filters for Efficient ConvNets", ICLR 2017, for one
-layer; G. Fang et al., "DepGraph", CVPR 2023, for groups).
+A group of the graph of axes is removed as a whole; its importance is that of all numbers in its
+weights (H. Li et al., "Pruning Filters for Efficient ConvNets", ICLR 2017, for one layer; G. Fang et
+al., "DepGraph", CVPR 2023, for groups).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from fxlite.types.tensor_type import type_of
 @dataclass(frozen=True, repr=False)
 class Resized(Printed):
     """What a resize changed: the weights by path and the nodes by name, each with its type before
-    and after. In ``gm.meta["resized"]`` of the module that it made."""
+    and after. The resulting module has it in ``gm.meta["resized"]``."""
 
     weights: dict[str, tuple[Any, Any]]
     nodes: dict[str, tuple[Any, Any]]
@@ -59,20 +60,20 @@ class Resized(Printed):
 
 @checked
 def resize(gm: Any, node: Any, axis: int, keep: Iterable[int]) -> GraphModule:
-    """A module in which ``axis`` of the node has only the positions ``keep``, in their order, with
-    all that follows from it, before and after: weights under their own names, norms, additions,
-    concatenations, the features behind a flatten, groups of depthwise convolutions::
+    """A module in which ``axis`` of the node has only the positions ``keep``, in their order. All that
+    depends on them is adapted, upstream and downstream: weights under their own names, norms,
+    additions, concatenations, the features after a flatten, groups of depthwise convolutions::
 
         smaller = passes.resize(gm, "conv1", 1, range(12))
         print(smaller.meta["resized"])     # every weight and value with its shapes
 
-    ``node`` is a node, its name, or a query that finds one, perhaps of a weight. ``gm`` is left as
-    it was; ``smaller.undo()`` takes the change back. What the smaller program computes differs, in
-    general, unless what went was zero.
+    ``node`` is a node, its name, or a query that finds one; it may be a weight. ``gm`` is left as it
+    was; ``smaller.undo()`` reverts the change. In general the smaller program computes other results,
+    unless the removed values were zero.
 
-    Raises ArgumentError where positions do not exist or are not in order, where the axis is tied to
-    an input, a result or an operation that needs all of it, where what is to go takes more of the
-    axis along, and where groups of a convolution would differ."""
+    Raises ArgumentError if positions do not exist or are not in order, if the axis is tied to an
+    input, a result or an operation that needs all of it, if removing the positions would remove more
+    of the axis, and if groups of a convolution would become unequal."""
     made = as_module(gm).copy()
     place = node_at(made, node)
     axis = axis_of(place, axis, "resize it")
@@ -104,9 +105,9 @@ def _together(groups: Array) -> str:
 
 
 def remove_groups(gm: GraphModule, found: AxisGraph, gone: Array, label: str, at: Slot | None = None) -> None:
-    """Take groups out of a module, in one transaction. Raises ArgumentError, before anything
-    changes, for tied groups, axes that would be empty and convolutions whose groups would differ;
-    what cannot be typed afterwards is taken back."""
+    """Remove groups from a module in one transaction. Raises ArgumentError, before anything changes,
+    for tied groups, axes that would be empty and convolutions whose groups would differ. If the
+    result cannot be typed, the change is reverted."""
     for group in gone:
         reason = found.reason(int(group))
         if reason:
@@ -122,7 +123,7 @@ def remove_groups(gm: GraphModule, found: AxisGraph, gone: Array, label: str, at
     before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
     weights: dict[str, tuple[Any, Any]] = {}
     with graph.transaction(label):
-        tied: dict[int, Any] = {}  # what became of an array, which may be at several paths
+        tied: dict[int, Any] = {}  # the new array for an old one, which may be at several paths
         for node in graph.find_nodes(op="get_attr"):
             cuts = {s.axis: p for s, p in kept.items() if s.node is node}
             if cuts and node.target not in weights:
@@ -159,7 +160,7 @@ def _cut(value: Any, positions: dict[int, Array]) -> Any:
 
 
 def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[str, Any]:
-    """What is written in a call and changes with its axes."""
+    """The arguments of a call that change with its axes."""
     old, own = node._kwargs, [s for s in kept if s.node is node]
     read = [s for n in node.all_input_nodes for s in kept if s.node is n]
     new: dict[str, Any] = {}
@@ -188,7 +189,7 @@ def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[s
 
 
 def _bounds(node: Node, read: list[Slot], kept: dict[Slot, Array], found: AxisGraph) -> dict[str, Any]:
-    """Start and stop of a slice, counted in what is left."""
+    """Start and stop of a slice, counted in the remaining positions."""
     rank = parts_of(node)[0].rank
     axis = node.arguments.get("axis", node.target.defaults.get("axis", 0)) % rank
     new = {}
@@ -202,7 +203,7 @@ def _bounds(node: Node, read: list[Slot], kept: dict[Slot, Array], found: AxisGr
 
 
 def _groups_of(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> int:
-    """How many groups a convolution has left."""
+    """How many groups of a convolution remain."""
     groups = int(node._kwargs["groups"])
     x, weight = node.args[0], node.args[1]
     channel = channel_axis(node)
@@ -240,12 +241,12 @@ def prune_channels(gm: GraphModule, amount: float = 0.3, by: Measure = "l1", whe
 
     Each convolution loses ``amount`` (0 to 1) of its channels, rounded down: the filters, and what
     depends on them in norms, residual additions, concatenations, depthwise and grouped convolutions
-    and linear layers behind a flatten. Weights keep their names; ``meta["resized"]`` of the result
-    says what became of each.
+    and linear layers after a flatten. Weights keep their names; ``meta["resized"]`` of the result
+    records what happened to each.
 
-    ``by``: "l1" or "l2", or a function that gives the importance of each number of a weight; that
-    of a channel is the sum over all weights of more than one axis. ``where``: the calls whose
-    channels (axis 1; of linear layers the last axis) are pruned, by default all convolutions.
+    ``by`` is "l1" or "l2", or a function that gives the importance of each number of a weight; that
+    of a channel is the sum over all its weights with more than one axis. ``where`` names the calls
+    whose channels (axis 1; for linear layers the last axis) are pruned, by default all convolutions.
     Layers whose channels are added up lose the same ones. Channels that are tied to an input or a
     result stay, and the ledger says why."""
     if where is None:
@@ -267,11 +268,10 @@ def prune_heads(gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where
     """Remove the least important heads of attention.
 
     Each attention loses ``amount`` (0 to 1) of its heads, rounded down: their rows of the
-    projections of queries, keys and values and their columns of the output projection. The size of
-    a head and that of the model stay. ``by`` as in
-    :func:`prune_channels`. ``where``: calls of scaled_dot_product_attention, by default all
-    (:func:`fuse_attention` makes them of products and a softmax). Heads stay where several queries
-    share a key, and the ledger says so."""
+    projections of queries, keys and values and their columns of the output projection. The size of a
+    head and the width of the model stay. ``by`` is as in :func:`prune_channels`. ``where`` names
+    calls of scaled_dot_product_attention, by default all (:func:`fuse_attention` makes them from
+    products and a softmax). Heads stay if several queries share a key, and the ledger says so."""
     attention = gm.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
     nodes = attention if where is None else nodes_at(gm, where)
     slots = []
@@ -333,7 +333,7 @@ def _importance(gm: GraphModule, found: AxisGraph, measure: Callable[[Array], Ar
 
 
 def _coupled(found: AxisGraph, slots: Iterable[Slot]) -> list[list[Slot]]:
-    """Axes that share a group, together."""
+    """Sets of axes that share a group."""
     sets: list[tuple[set[int], list[Slot]]] = []
     for slot in slots:
         groups, members = set(found.groups(slot).tolist()), [slot]
@@ -348,8 +348,8 @@ def _coupled(found: AxisGraph, slots: Iterable[Slot]) -> list[list[Slot]]:
 
 
 def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[int]]:
-    """The groups in cells of which each loses the same number: of what is divided in groups by a
-    convolution or norm, each must have as much left as the others."""
+    """The groups in cells, each of which must lose the same number: if a convolution or norm divides
+    channels into groups, all its groups must keep equally many."""
     wanted = np.array(groups)
     cells: dict[int, tuple[Any, ...]] = dict.fromkeys(groups, ())
     for node in gm.graph.find_nodes(op="call_function"):
@@ -359,7 +359,7 @@ def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[in
         channel = channel_axis(node)
         ends = [Slot(node.args[0], channel), Slot(node, channel)]
         if any(found.sizes[slot] == count for slot in ends):
-            continue  # groups of one channel go as a whole
+            continue  # groups of one channel are removed as a whole
         for slot in ends:
             labels = found.groups(slot)
             if not np.isin(labels, wanted).any():

@@ -1,8 +1,8 @@
-"""Statistics of activations: what range and distribution the values inside a program have.
+"""Statistics of activations: the range and distribution of values inside a program.
 
-In: a module and batches. Out: an :class:`ActivationStatistics`, one row for each node, which prints
-as a table. The values come through taps (:mod:`fxlite.passes.surgery.places`), batch after batch;
-they are counted in the bins in which the observers of quantization count.
+In: a module and batches. Out: an :class:`ActivationStatistics` with one row for each node, which
+prints as a table. The values are observed through taps (:mod:`fxlite.passes.surgery.places`), batch by
+batch, and counted in the same bins that the observers of quantization use.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Activation:
-    """What a node's values were. ``count`` finite numbers are in ``min``, ``max``, ``mean``,
-    ``std`` (of the population), ``zeros`` (a share of 1) and the histogram, which has equal bins
-    from -limit to limit; ``not_finite`` others (NaN, infinities) are not."""
+    """The values of a node. ``count`` finite numbers enter ``min``, ``max``, ``mean``, ``std`` (of the
+    population), ``zeros`` (a fraction of 1) and the histogram, which has equal bins from -limit to
+    limit; ``not_finite`` other numbers (NaN, infinities) do not."""
 
     name: str
     op: str
@@ -46,34 +46,34 @@ class Activation:
     zeros: float = 0.0
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64), repr=False)
     limit: float = 0.0
-    _squares: float = field(default=0.0, repr=False)  # of the differences from the mean
+    _squares: float = field(default=0.0, repr=False)  # sum of squared differences from the mean
 
     @property
     def std(self) -> float:
         return math.sqrt(self._squares / self.count) if self.count else math.nan
 
     def percentile(self, percent: float) -> float:
-        """The number below which ``percent`` of the values are, to the width of a bin (limit /
-        2048); NaN before any value."""
+        """The number below which ``percent`` of the values lie, to within a bin (limit / 2048); NaN
+        before any value."""
         if not self.count:
             return math.nan
         wanted, negative = max(percent / 100 * self.count, 1), self.counts[: BINS // 2].sum()
         if negative < wanted <= negative + self.zeros * self.count:
-            return 0.0  # zeros are counted by themselves, too
+            return 0.0  # zeros are also counted separately
         bin = int(np.searchsorted(np.cumsum(self.counts), wanted))
         middle = (bin + 0.5) * (2 * self.limit / BINS) - self.limit
         return min(max(middle, self.min), self.max)
 
     def histogram(self, bins: int = 32) -> tuple[Array, Array]:
-        """Counts and edges of about ``bins`` equal bins from min to max, as numpy.histogram gives
-        them, to the width of a bin."""
+        """Counts and edges of about ``bins`` equal bins from min to max, as from numpy.histogram, to
+        within a bin of the observer."""
         edges = np.linspace(-self.limit, self.limit, BINS + 1)
         middles = np.clip((edges[:-1] + edges[1:]) / 2, self.min, self.max)
         return np.histogram(middles, bins, (self.min, self.max), weights=self.counts)
 
     def note(self, value: Any) -> None:
-        """Take in the values of a batch (the sums as Chan, Golub and LeVeque, "Updating formulae
-        and a pairwise algorithm for computing sample variances", 1979)."""
+        """Add the values of a batch. (Sums are updated as in Chan, Golub and LeVeque, "Updating
+        formulae and a pairwise algorithm for computing sample variances", 1979.)"""
         numbers = np.asarray(value).astype(np.float64).reshape(-1)
         finite = numbers[np.isfinite(numbers)]
         self.not_finite += numbers.size - finite.size
@@ -93,7 +93,7 @@ class Activation:
 
 @dataclass(repr=False)
 class ActivationStatistics(Printed):
-    """The rows by the name of their node, in the graph's order: ``found["relu_1"].std``."""
+    """A row for each node by its name, in the graph's order: ``found["relu_1"].std``."""
 
     rows: dict[str, Activation]
     percentiles: tuple[float, ...]
@@ -146,20 +146,20 @@ def activation_statistics(
     backend: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> ActivationStatistics:
-    """Run the module on batches and say what values its nodes have: least, largest, mean, standard
-    deviation, share of zeros, percentiles, histogram. ``print()`` shows a table.
+    """Run the module on batches and collect statistics of the values of its nodes: minimum, maximum,
+    mean, standard deviation, fraction of zeros, percentiles, histogram. The result prints as a table.
 
-    ``batches``: a list of inputs, each an array, a tuple of arguments or a dict of named ones.
-    ``where``: nodes, names or queries; by default all calls of which the values are floats.
-    ``backend``: compile the tapped module for it, with ``options``; by default the module runs as
-    it is. The chosen values of a batch are held in memory together.
+    ``batches`` is a list of inputs, each an array, a tuple of arguments or a dict of named ones.
+    ``where`` gives nodes, names or queries; by default all calls whose values are floats.
+    ``backend`` compiles the tapped module, with ``options``; by default the module is interpreted.
+    The selected values of one batch are held in memory at the same time.
 
-    Raises ArgumentError for a ``where`` that finds nothing, and what running the module raises."""
+    Raises ArgumentError for a ``where`` that finds nothing, and whatever running the module raises."""
     ranks = tuple(percentiles)
     for percent in ranks:
         if not 0 <= percent <= 100:
             raise ArgumentError(f"a percentile is from 0 to 100, not {percent}")
-    module = untap(as_module(gm))  # measuring is not a call of the user
+    module = untap(as_module(gm))  # the user's taps are not called while measuring
     nodes = [n for n in module.graph.nodes if _is_float_call(n)]
     if where is not None:
         nodes = nodes_at(module, where)

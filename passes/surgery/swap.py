@@ -1,9 +1,10 @@
-"""Layers in place of others: by module, by class, or where a query finds nodes.
+"""Replace layers by others: by module, by class, or where a query finds nodes.
 
-In: a module, places in it, and a layer (a Module, a GraphModule, a function) that takes what these
-read. Out: a module with the nodes of the layer there, under the path of what they replace: its
-weights are at ``layers.0.norm.weight`` where those of the old layer were. What torch.fx's users do
-with ``replace_submodule`` and a new tracing, for layers whose nodes are in the graph.
+In: a module, places in it, and a layer (a Module, a GraphModule, a function) that takes the values
+that the places read. Out: a module with the layer's nodes at the places, under the path of the
+replaced ones: its weights are at ``layers.0.norm.weight`` if those of the old layer were. This is what
+torch.fx's users do with ``replace_submodule`` and a second trace, for layers whose nodes are in the
+graph.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """What a layer is to take the place of: one call of a module, or nodes that a query found.
+    """A place for a new layer: one call of a module, or nodes that a query found.
 
-    ``path`` is where the weights of the new layer go; ``inputs`` are the values that the nodes read
-    from outside, in the order in which they read them, and what the layer gets; ``outputs`` are
-    those that are read outside, and what it returns. ``weights`` are the arrays that the nodes
-    read, by their path below ``path`` (by their whole path, where they are elsewhere)."""
+    ``path`` is where the weights of the new layer go. ``inputs`` are the values that the nodes read
+    from outside, in that order, which are also the layer's arguments; ``outputs`` are the values that
+    are read outside, which the layer must return. ``weights`` are the arrays that the nodes read, by
+    their path below ``path`` (or by their full path if they are elsewhere)."""
 
     path: str
     class_name: str
@@ -61,23 +62,23 @@ class Place:
 def swap(
     gm: GraphModule, where: Any, layer: Callable[..., Any] | None = None, *, make: Callable[[Place], Any] | None = None
 ) -> None:
-    """Put another layer in place of some.
+    """Replace layers by another layer.
 
-    ``where``: the path of a module, in which ``*`` is any name (``"layers.*.norm"``), a class or
+    ``where`` is the path of a module, in which ``*`` is any name (``"layers.*.norm"``), a class or
     its name (``nn.ReLU``), or nodes: a query, a match of one (all of its nodes together are the
-    place), a node, or several of all these. ``layer``: a Module, a GraphModule or a function. It
-    gets the values that the place reads, in the order in which it reads them, and gives as many
-    results of the same types. ``make``, instead, is a function of a :class:`Place` that returns
-    the layer for it; with weights, each place needs one of its own. Calls of one module
-    get the same layer.
+    place), a node, or several of all these. ``layer`` is a Module, a GraphModule or a function. Its
+    arguments are the values that the place reads, in the order in which it reads them, and it must
+    return as many results of the same types. Instead of it, ``make`` is a function of a
+    :class:`Place` that returns the layer for it; if the layer has weights, each place needs its own.
+    Calls of one module get the same layer.
 
-    Weights of the layer ``fc`` are named as it names them, ``fc.weight``; where others still read
-    a weight below that path, they go to ``fc_1.weight``. Weights that are no longer read are
-    dropped. The layer runs in the mode (training or not) of ``gm``.
+    Weights of the new layer at ``fc`` are named as the layer names them, ``fc.weight``; if other nodes
+    still read a weight below that path, they go to ``fc_1.weight``. Weights that are no longer read
+    are dropped. The layer runs in the mode (training or not) of ``gm``.
 
-    Raises ArgumentError where nothing is found, where places overlap, and for a layer that
-    takes another number of values or gives others; ShapeError and DTypeError where the types of its
-    results are not those that it replaces."""
+    Raises ArgumentError if nothing is found, if places overlap, and for a layer with another number
+    of arguments or results; ShapeError and DTypeError if the types of its results differ from those
+    that it replaces."""
     if (layer is None) == (make is None):
         raise ArgumentError("give either layer=, or make=, a function that makes one for a place")
     if isinstance(layer, type):
@@ -129,7 +130,7 @@ def _places(gm: GraphModule, where: Any) -> list[Place]:
 
 
 def _groups(gm: GraphModule, where: Any) -> Iterator[tuple[list[Node], str]]:
-    """The nodes of each place, and the path of the module that they are a call of, if known."""
+    """The nodes of each place, and, if known, the path of the module that they are a call of."""
     graph = gm.graph
     unknown: ArgumentError | None = None
     if where == "":
@@ -179,12 +180,12 @@ def _place(gm: GraphModule, nodes: list[Node], path: str) -> Place:
 
 
 def _reading_now(gm: GraphModule, place: Place) -> Place:
-    """A place that reads what another layer makes by now."""
+    """The place with the values that it reads by now, after other layers were replaced."""
     return replace(place, inputs=tuple(cut(gm.graph, dict.fromkeys(place.nodes, 0))[0].inputs))
 
 
 def _path_of_weights(graph: Graph, reads: list[Node], nodes: list[Node]) -> str:
-    """The module whose weights these nodes alone read; "" where there is none."""
+    """The module whose weights only these nodes read; "" if there is none."""
     paths = {n.target.rpartition(".")[0] for n in reads}
     path = paths.pop() if len(paths) == 1 else ""
     others = (n for n in graph.find_nodes(op="get_attr") if n.target.startswith(f"{path}."))
@@ -192,7 +193,7 @@ def _path_of_weights(graph: Graph, reads: list[Node], nodes: list[Node]) -> str:
 
 
 def _common(paths: Iterable[str]) -> str:
-    """The innermost module that all these are, or are in."""
+    """The innermost module that contains or equals all of these."""
     first, *others = (path.split(".") for path in paths)
     count = 0
     while count < len(first) and all(p[: count + 1] == first[: count + 1] for p in others):
@@ -207,7 +208,7 @@ def _name(layer: Any) -> str:
 
 @contextlib.contextmanager
 def _in_mode(layer: Any, training: bool) -> Iterator[None]:
-    """Inside, the layer is in training mode or not."""
+    """A context in which the layer is in training mode or not."""
     modules = list(layer.modules()) if isinstance(layer, Module) else []
     before = [(module, module.training) for module in modules]
     for module in modules:
@@ -220,7 +221,7 @@ def _in_mode(layer: Any, training: bool) -> Iterator[None]:
 
 
 def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
-    """The layer's graph for the types of what the place reads. Raises what is wrong with it."""
+    """The layer's graph for the types that the place reads. Raises ArgumentError, ShapeError or DTypeError."""
     forward = layer.forward if isinstance(layer, Module) else layer
     parameters = list(inspect.signature(forward).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -262,8 +263,8 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
 
 # -- in place --------------------------------------------------------------------------------------
 def _replace(gm: GraphModule, path: str, places: list[Place], layer: Any) -> None:
-    """Put a layer at a path, for all calls of what was there. Raises ArgumentError where what it
-    would read depends on what it would compute."""
+    """Put a layer at a path, for all calls of the former one. Raises ArgumentError if something that
+    it would read depends on something that it would compute."""
     graph = gm.graph
     children = [_traced(gm, place, layer) for place in places]
     calls = []
@@ -298,7 +299,7 @@ def _replace(gm: GraphModule, path: str, places: list[Place], layer: Any) -> Non
     for child, call in zip(children, calls):
         own = {n.target: child.get_attribute(n.target) for n in _reads(child)}
         if not all(same_arrays(own[k], held[k]) for k in own.keys() & held.keys()):
-            call.target = unique_attribute(gm, path)  # constants of other sizes
+            call.target = unique_attribute(gm, path)  # its constants have other sizes
         held = own | held
         gm.set_attribute(call.target, child)
         for old, new in inline(gm, call, prefix=True).items():
@@ -316,7 +317,7 @@ def _reads(gm: GraphModule) -> list[Node]:
 
 
 def _scope(inner: Scope | None, path: str, layer: Any) -> Scope:
-    """Where a node of the layer is made: in the module at the path, or in one inside it."""
+    """The scope of a node of the layer: the module at the path, or one inside it."""
     if inner is None or not inner.path:
         return Scope(path, inner.class_name if inner is not None else _name(layer))
     return Scope(f"{path}.{inner.path}", inner.class_name)

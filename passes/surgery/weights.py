@@ -1,12 +1,12 @@
-"""Weights made of others: tied, products of two small ones (low rank), and with adapters (LoRA).
+"""Weights made from others: tied weights, products of two small ones (low rank), adapters (LoRA).
 
-In: a module and paths of weights. Out: a module in which one array is at all of them, as in PyTorch
-after ``head.weight = embed.weight``: ``state_dict()`` has all keys, ``named_parameters()`` the
-array once, and what shrinks one (:func:`fxlite.passes.resize`) shrinks all.
+In: a module and paths of weights. Out: a module in which one array is at all of the paths, as in
+PyTorch after ``head.weight = embed.weight``: ``state_dict()`` has all keys, ``named_parameters()`` has
+the array once, and an operation that shrinks one (:func:`fxlite.passes.resize`) shrinks all.
 
-In: a module and linear layers. Out: a module with two weights in place of one, or beside it.
-Paths of new weights follow that of the layer: ``fc.weight`` becomes ``fc.low_rank_in.weight`` and
-``fc.low_rank_out.weight``; an adapter's are ``fc.lora_A.weight`` and ``fc.lora_B.weight``.
+In: a module and linear layers. Out: a module with two weights in place of one, or beside it. Paths of
+new weights follow that of the layer: ``fc.weight`` becomes ``fc.low_rank_in.weight`` and
+``fc.low_rank_out.weight``; those of an adapter are ``fc.lora_A.weight`` and ``fc.lora_B.weight``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from fxlite.types.tensor_type import type_of
 
 @checked
 def tie_weights(gm: Any, weight: str, *others: str) -> GraphModule:
-    """A module in which the weights at ``others`` are the one at ``weight``::
+    """A module in which the weights at ``others`` are the weight at ``weight``::
 
         tied = passes.tie_weights(gm, "embed.weight", "head.weight")
 
-    ``gm`` is left as it was; ``tied.undo()`` takes it back. Values of ``others`` are lost, so that
-    results change. Raises ArgumentError for a path at which no weight is read, ShapeError and
-    DTypeError for weights of other types."""
+    ``gm`` is left as it was; ``tied.undo()`` reverts it. The values of ``others`` are lost, so results
+    change. Raises ArgumentError for a path at which no weight is read, and ShapeError or DTypeError
+    for weights of different types."""
     made = as_module(gm).copy()
     if not others:
         raise ArgumentError(f"give the weights that become {weight}, too")
@@ -57,13 +57,13 @@ def tie_weights(gm: Any, weight: str, *others: str) -> GraphModule:
 
 @checked
 def untie_weights(gm: Any, weight: str) -> GraphModule:
-    """A module in which each of the weights that are tied to the one at ``weight`` is a copy of its
-    own, under its own path: the inverse of :func:`tie_weights`, but for the values.
+    """A module in which each weight that is tied to the one at ``weight`` is a separate copy under its
+    own path: the inverse of :func:`tie_weights`, except that values that were lost stay lost.
 
     A traced model whose layers share a parameter reads it at one path. Each further layer gets a
-    copy under the path it has there, ``head.weight`` for the layer ``head`` that reads
-    ``embed.weight``; calls of the same layer keep sharing. What the module computes stays.
-    Raises ArgumentError for a path at which no weight is read, and for one that is not tied."""
+    copy under its own path, such as ``head.weight`` for the layer ``head`` that reads
+    ``embed.weight``; calls of the same layer keep sharing. The results stay the same. Raises
+    ArgumentError for a path at which no weight is read, and for a weight that is not tied."""
     made = as_module(gm).copy()
     nodes = _readers(made, weight)
     value, is_tied = made.get_attribute(weight), False
@@ -102,7 +102,7 @@ def untie_weights(gm: Any, weight: str) -> GraphModule:
 
 
 def tied_paths(gm: GraphModule, weight: str) -> list[str]:
-    """All paths at which the graph reads the array that is at ``weight``, itself included."""
+    """All paths at which the graph reads the array at ``weight``, including that one."""
     value = gm.get_attribute(weight)
     paths = dict.fromkeys(n.target for n in gm.graph.find_nodes(op="get_attr"))
     return [path for path in paths if gm.get_attribute(path) is value]
@@ -131,7 +131,7 @@ def _has_weight(node: Node) -> bool:
 
 
 def _linears(gm: GraphModule, where: Any) -> list[Node]:
-    """The linear layers at ``where``. Raises ArgumentError for what is none."""
+    """The linear layers at ``where``. Raises ArgumentError for nodes that are not linear layers."""
     if where is None:
         return [n for n in gm.graph.nodes if _has_weight(n)]
     for node in nodes_at(gm, where):
@@ -150,7 +150,7 @@ def _weight(gm: GraphModule, node: Node) -> Any:
 
 
 def _new_weight(gm: GraphModule, node: Node, name: str, value: Any) -> Node:
-    """A new parameter beside the weight of a layer, read where nodes are being inserted."""
+    """A new parameter next to the weight of a layer, read at the current insertion point."""
     beside = ".".join([*node.args[1].target.split(".")[:-1], name])
     path = unique_attribute(gm, beside)
     dtype = node.args[1].type.dtype.numpy
@@ -162,9 +162,9 @@ def _new_weight(gm: GraphModule, node: Node, name: str, value: Any) -> Node:
 def low_rank(gm: GraphModule, where: Any = None, rank: int = 8) -> None:
     """Replace weights of linear layers with products of two factors, the best approximation of that rank.
 
-    ``where``: linear layers, by default all. A weight [out, in] becomes [out, rank] and [rank, in]
-    by its singular value decomposition (Eckart and Young, 1936). Layers for which that is not less
-    work, rank * (in + out) >= in * out, stay, and the ledger says so."""
+    ``where`` names linear layers, by default all. A weight [out, in] becomes [out, rank] and
+    [rank, in] by its singular value decomposition (Eckart and Young, 1936). Layers for which that
+    does not save work, rank * (in + out) >= in * out, stay, and the ledger says so."""
     _require_rank(rank)
     graph = gm.graph
     for node in _linears(gm, where):
@@ -216,7 +216,7 @@ def _adapters(gm: GraphModule) -> dict[Node, _Adapter]:
 
 def _adapters_at(gm: GraphModule, where: Any) -> list[_Adapter]:
     """The adapters of the layers at ``where``, by default all. Raises ArgumentError for a layer
-    without one, and where there is none at all."""
+    without one, and if there is none at all."""
     found = _adapters(gm)
     if not found:
         raise ArgumentError(f"{gm.name} has no adapters: add_lora makes them")
@@ -230,13 +230,14 @@ def _adapters_at(gm: GraphModule, where: Any) -> list[_Adapter]:
 @checked
 def add_lora(gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, seed: int = 0) -> GraphModule:
     """A module with adapters beside the linear layers at ``where``, by default all:
-    ``linear(x) + B(A(x)) * alpha / rank``, with A [rank, in] drawn evenly from -1/sqrt(in) to
-    1/sqrt(in) and B [out, rank] zero, so that it computes what ``gm`` does until they are trained
-    or loaded (E. Hu et al., "LoRA", 2021). The weights of ``gm`` stay and keep their names.
+    ``linear(x) + B(A(x)) * alpha / rank``. A [rank, in] is drawn uniformly from -1/sqrt(in) to
+    1/sqrt(in), and B [out, rank] is zero, so that the module computes what ``gm`` does until the
+    adapters are trained or loaded (E. Hu et al., "LoRA", 2021). The weights of ``gm`` stay and keep
+    their names.
 
-    :func:`merge_lora` adds adapters to the weights, :func:`remove_lora` takes them off. Raises
-    ArgumentError for what is not a linear layer with a weight of its own, and for one that has an
-    adapter."""
+    :func:`merge_lora` adds adapters to the weights, :func:`remove_lora` removes them. Raises
+    ArgumentError for a node that is not a linear layer with a weight of its own, and for one that has
+    an adapter already."""
     _require_rank(rank)
     made = as_module(gm).copy()
     graph, generator = made.graph, np.random.default_rng(seed)
@@ -264,9 +265,9 @@ def add_lora(gm: Any, where: Any = None, rank: int = 8, alpha: float = 16.0, *, 
 
 @checked
 def merge_lora(gm: GraphModule, where: Any = None) -> GraphModule:
-    """A module in which adapters are added to the weights of their layers, ``W + B A alpha /
-    rank``, and are gone: it computes the same but for rounding. Raises ArgumentError for layers
-    without an adapter, and for a weight that others read too."""
+    """A module in which the adapters are added to the weights of their layers, ``W + B A alpha /
+    rank``, and removed. It computes the same up to rounding. Raises ArgumentError for layers without
+    an adapter, and for a weight that others read as well."""
     made = gm.copy()
     found = _adapters_at(made, where)
     for each in found:
@@ -291,7 +292,7 @@ def merge_lora(gm: GraphModule, where: Any = None) -> GraphModule:
 @checked
 def remove_lora(gm: GraphModule, where: Any = None) -> GraphModule:
     """A module without the adapters of the layers at ``where``, by default all: the inverse of
-    :func:`add_lora`. Raises ArgumentError for layers without one."""
+    :func:`add_lora`. Raises ArgumentError for layers without an adapter."""
     made = gm.copy()
     with made.graph.transaction("remove_lora"):
         _take_off(made, _adapters_at(made, where))

@@ -1,1 +1,1 @@
-"""From a float graph to one of integers: prepare, calibrate, convert, simulate."""
+"""From a float graph to an integer graph: prepare, calibrate, convert, simulate."""

@@ -1,5 +1,5 @@
-"""Channels scaled between layers, so that one scale can serve the numbers of each: :func:`equalize`
-looks at weights alone, :func:`smooth_quant` at activations on batches, too. Both are for float
+"""Scale channels between layers, so that one scale can serve all numbers of a layer: :func:`equalize`
+looks only at weights, :func:`smooth_quant` also at activations on batches. Both are for float
 modules, before prepare.
 
 Cross-layer equalization. Before::
@@ -9,10 +9,10 @@ Cross-layer equalization. Before::
     conv2d_1: f32[B,32,8,8] = ops.conv2d(relu, self.b.weight, self.b.bias)
 
 After, the same with ``a.weight / s``, ``a.bias / s`` and ``b.weight * s`` along the channels
-between them. relu(x / s) is relu(x) / s for s > 0, so the results are what they were but for
-rounding. With r1 and r2 the largest magnitudes of a channel's weights before and behind it,
+between them. relu(x / s) is relu(x) / s for s > 0, so the results are the same up to rounding. If
+r1 and r2 are the largest magnitudes of a channel's weights before and after it,
 ``s = sqrt(r1 * r2) / r2`` makes both ``sqrt(r1 * r2)`` (Nagel et al., "Data-free quantization
-through weight equalization and bias correction", 2019, section 4.1). It helps activations, which
+through weight equalization and bias correction", 2019, section 4.1). This helps activations, which
 have one scale for all channels, and weights with one scale per tensor.
 
 The paper's absorption of high biases is left out: it changes what the model computes, and the
@@ -20,14 +20,14 @@ affine ranges of activations need it less.
 
 SmoothQuant: outlier channels of activations are moved into the weights that read them.
 
-Linear layers behind a layer norm often read a few channels that are a hundred times larger than the
-others, and with one scale for all the others have few integers left. ``X W = (X / s) (s W)``: X is
-divided by a factor for each channel, which goes into what computes X, and the columns of the
-weights that read it are multiplied by it, with (Xiao et al., "SmoothQuant", 2022, equation 4)::
+Linear layers after a layer norm often read a few channels that are a hundred times larger than the
+others; with one scale for all, few integers are left for the others. ``X W = (X / s) (s W)``: X is
+divided by a factor for each channel, which is folded into the layer that computes X, and the columns
+of the weights that read it are multiplied by it (Xiao et al., "SmoothQuant", 2022, equation 4)::
 
     s_j = max|X_j| ** alpha / max|W_j| ** (1 - alpha)
 
-In: a float module and batches. Out: a float module that computes the same but for rounding.
+In: a float module and batches. Out: a float module that computes the same up to rounding.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _PLACES = {"weight": 1, "bias": 2}
 
 
 def exchange_weight(module: GraphModule, node: Node, name: str, value: Any, suffix: str) -> None:
-    """Let a layer or norm read ``value`` as its "weight" or "bias", which it may have lacked. It is
-    stored beside the old one under that one's name with the suffix, so that the graph shows what
-    was done, and other readers of the old one keep it."""
+    """Make a layer or norm read ``value`` as its "weight" or "bias", which it may not have had before.
+    It is stored beside the old one under the old name plus ``suffix``, so that the graph shows what was
+    done, and other readers of the old one keep it."""
     old = node.arguments.get(name)
     wish = f"{old.target}_{suffix}" if old is not None else _sibling(node, name)
     target = unique_attribute(module, wish)
@@ -74,25 +74,26 @@ def exchange_weight(module: GraphModule, node: Node, name: str, value: Any, suff
 
 
 def _sibling(node: Node, name: str) -> str:
-    """A path beside the node's weight."""
+    """A path next to the node's weight."""
     owner = node.arguments["weight"].target.rpartition(".")[0]
     return f"{owner}.{name}" if owner else f"{node.name}_{name}"
 
 
 # -- equalization ----------------------------------------------------------------------------------
 _SWEEPS = 20
-_ENOUGH = 0.01  # log of the scales, below which nothing is gained
+_ENOUGH = 0.01  # log of the scales, below which equalization changes too little
 
 
 @graph_pass(exactness="allclose", inside=False)
 def equalize(gm: GraphModule) -> None:
     """Scale the channels between two layers so that their weights have equal ranges on both sides:
-    cross-layer equalization, to be done before quantization.
+    cross-layer equalization, which is done before quantization.
 
-    Layers are linear and convolutions (depthwise, too) with float32 weights; between them may stand
-    relu, leaky_relu, prelu, pooling, a mean over places and flattening, each read by nothing else.
-    Batch norm is folded and dropout removed first. Chains are swept over until no scale changes by
-    more than 1 %, at most 20 times. Pairs with something else between them are in the ledger."""
+    Layers are linear layers and convolutions (also depthwise) with float32 weights. Between them there
+    may be relu, leaky_relu, prelu, pooling, a mean over places and flattening, each with a single
+    reader. Batch norm is folded and dropout removed first. Chains are processed repeatedly, at most 20
+    times, until no scale changes by more than 1 %. Pairs with anything else between them are in the
+    ledger."""
     remove_dropout.function(gm)
     fuse_conv_bn.function(gm)
     pairs: list[_Pair] = []
@@ -148,8 +149,7 @@ equalize.counterexample(_Even, "the ranges are equal already", x="f32[B,4]")
 # -- pairs -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Pair:
-    """Two layers; each channel of the first is ``repeats`` inputs, one after the other, of the
-    second."""
+    """Two layers; each channel of the first corresponds to ``repeats`` adjacent inputs of the second."""
 
     first: Node
     second: Node
@@ -157,7 +157,7 @@ class _Pair:
 
 
 def is_layer(node: Node) -> bool:
-    """True for a linear or convolution of float32 whose weight and bias are the program's."""
+    """True for a float32 linear layer or convolution whose weight and bias belong to the program."""
     if node.op != "call_function" or not is_float32(node):
         return False
     if node.target.role != "product" or node.target.weight != "weight":
@@ -172,10 +172,10 @@ def is_layer(node: Node) -> bool:
 
 
 def _reader(first: Node) -> _Pair | str:
-    """The layer that alone reads the channels of the first one; else why not, "" where no layer
-    follows."""
+    """The layer that is the only reader of the channels of ``first``; otherwise the reason why there is
+    none, or "" if no layer follows."""
     value, repeats = first, 1
-    is_last = first.target.name == "linear"  # channels are the last axis, else axis 1
+    is_last = first.target.name == "linear"  # its channels are the last axis, those of others axis 1
     while True:
         if len(value.users) != 1:
             return f"{value.name} is read by {len(value.users)} nodes" if value.users else ""
@@ -219,7 +219,7 @@ def _keeps_channels(user: Node, value: Node) -> bool:
 
 
 def _flattens(user: Node, value: Node) -> bool:
-    """True for [B, C, ...] to [B, C * ...] of known sizes."""
+    """True for [B, C, ...] to [B, C * ...] with known sizes."""
     before, after = value.type.shape, user.type.shape
     if len(after) != 2 or before[0] != after[0] or before[1] == 0:
         return False
@@ -238,7 +238,7 @@ def _ranges(gm: GraphModule, layer: Node, repeats: int) -> Any:
 
 def _balance(pairs: list[_Pair], ranges: dict[Node, Any]) -> dict[Node, Any]:
     """The scale of each channel between the layers of a pair, by the first layer; ``ranges`` are
-    scaled along."""
+    scaled accordingly, in place."""
     scales: dict[Node, Any] = {pair.first: 1.0 for pair in pairs}
     for _ in range(_SWEEPS):
         largest = 0.0
@@ -262,9 +262,9 @@ def _balance(pairs: list[_Pair], ranges: dict[Node, Any]) -> dict[Node, Any]:
 
 
 def scale_layer(gm: GraphModule, layer: Node, suffix: str, inputs: Any = None, results: Any = None) -> None:
-    """Multiply what a layer computes by ``results``, a number for each output channel, and the
-    weights that read an input channel by ``inputs``; the new arrays' names get the suffix. A norm
-    whose weight has one axis has results alone."""
+    """Multiply the result of a layer by ``results``, a number for each output channel, and the weights
+    that read an input channel by ``inputs``; the names of the new arrays get the suffix. A norm whose
+    weight has one axis can only have ``results``."""
     weight = np.asarray(gm.get_attribute(layer.arguments["weight"].target))
     scaled: Any = weight.astype(np.float64)
     if inputs is not None:
@@ -287,14 +287,14 @@ def scale_layer(gm: GraphModule, layer: Node, suffix: str, inputs: Any = None, r
 @checked
 def smooth_quant(program: Any, batches: Iterable[Any], alpha: float = 0.5, insert: bool = False) -> GraphModule:
     """A float module whose linear layers read smoother activations; quantize it next. ``batches``
-    are inputs (each an array, a tuple of arguments or a dict of named ones), read once. ``alpha``
-    in 0..1 says how much of the difficulty goes to the weights.
+    are inputs (each an array, a tuple of arguments or a dict of named ones), read once. ``alpha``,
+    from 0 to 1, says how much of the difference in ranges moves to the weights.
 
-    The factor goes into a layer norm, an RMS norm, or a linear layer (also through relu) that
-    nothing but linear layers reads. Where nothing can take it (the value is read elsewhere too, as
-    in BERT, whose residual stream comes out of the norm) the value stays as it is, with the reason
-    in the ledger; or, with ``insert``, a multiplication is put before the linear layers, which
-    fuses with quantize.
+    The factor is folded into a layer norm, an RMS norm, or a linear layer (also through relu) that
+    only linear layers read. If nothing can take it (because the value is read elsewhere too, as in
+    BERT, whose residual stream comes from the norm), the value stays as it is, with the reason in the
+    ledger; with ``insert`` a multiplication is put before the linear layers instead, which fuses with
+    quantize.
 
     Raises QuantizationError for alpha outside 0..1, no batches, and NaN or infinities in them."""
     if not 0 <= alpha <= 1:
@@ -326,7 +326,7 @@ def smooth_quant(program: Any, batches: Iterable[Any], alpha: float = 0.5, inser
 
 
 class _Largest(Interpreter):
-    """Notes the largest magnitude of each channel (the last axis) of some values."""
+    """Records the largest magnitude of each channel (the last axis) of some values."""
 
     def __init__(self, module: GraphModule, wanted: dict[Node, list[Node]]) -> None:
         super().__init__(module)
@@ -353,7 +353,7 @@ def _largest(module: GraphModule, wanted: dict[Node, list[Node]], batches: Itera
 
 
 def _source(value: Node, layers: list[Node]) -> Node | str:
-    """What takes the inverse factors of a value, or why nothing does."""
+    """The node that can take the inverse factors of a value, or the reason why there is none."""
     others = [u.name for u in value.users if u not in layers]
     if others:
         return f"{value.name} is read by {', '.join(others[:3])} too, which would see it divided"
@@ -376,7 +376,7 @@ def _source(value: Node, layers: list[Node]) -> Node | str:
 
 
 def _factors(module: GraphModule, largest: Any, layers: list[Node], alpha: float) -> Any:
-    """s for each channel; 1 where the channel or its weights are all 0."""
+    """s for each channel; 1 if the channel or its weights are all 0."""
     weights = np.zeros(len(largest))
     for layer in layers:
         array = np.abs(module.get_attribute(layer.arguments["weight"].target))
@@ -387,7 +387,7 @@ def _factors(module: GraphModule, largest: Any, layers: list[Node], alpha: float
 
 
 def _insert(module: GraphModule, value: Node, layers: list[Node], factors: Any) -> None:
-    """Let the layers, which are in the graph's order, read ``value * factors``."""
+    """Make the layers, which are in the graph's order, read ``value * factors``."""
     graph = module.graph
     path = unique_attribute(module, f"{value.name}_smoothing")
     module.set_attribute(path, factors.astype(np.float32))

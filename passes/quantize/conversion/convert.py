@@ -1,12 +1,12 @@
 """Convert: from a prepared and calibrated graph to one that computes with integers.
 
 In: a module from :func:`prepare` or :func:`prepare_qat`. Out: a module whose products are integer
-ops, with integer weights; observers and float weights are gone. The graph is written anew, in
-order, each value in the forms its readers ask for (:mod:`fxlite.passes.quantize.conversion.forms`).
+ops with integer weights; observers and float weights are gone. A new graph is written in order, with
+each value in the forms that its readers need (:mod:`fxlite.passes.quantize.conversion.forms`).
 
-What stays float, and why, goes into the ledger and into ``meta["float"]`` of its node; what became
+What stays float, and why, is recorded in the ledger and in ``meta["float"]`` of its node; what became
 integers is described in ``meta["quantized"]`` (:mod:`fxlite.passes.quantize.schemes.scheme`). Nodes
-that stand for an old one say so in ``meta["from"]``.
+that replace an old one name it in ``meta["from"]``.
 
 Before (prepared)::
 
@@ -20,9 +20,9 @@ After::
     conv2d_1_sums: i32[B,32,8,8] = ops.int_conv2d(relu_integers, self.conv2.weight_i8, ...)
     relu_1_integers: u8[B,32,8,8] = ops.requantize(conv2d_1_sums, self.relu_1_requantize_scale, ...)
 
-Parts whose config is a cast are computed in float16 or bfloat16, with casts where other types
-begin; weights are stored as halves. Ops round their results once and sum in float32 (see
-docs/design.md), so range and rounding of what is stored are all that changes.
+Parts whose config is a cast are computed in float16 or bfloat16, with casts at their borders, and
+their weights are stored as halves. Ops round their results once and sum in float32 (see
+docs/design.md), so only the range and rounding of stored values change.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from fxlite.types.tensor_type import TensorType
 
 # -- half precision --------------------------------------------------------------------------------
 def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """Write a call with its float32 operands as halves; its result is one, too."""
+    """Write a call with its float32 operands as half floats; its result is half, too."""
     target = qconfig.cast
     assert target is not None
     narrow = dtypes.dtype(target)
     before = after = 0
 
-    def operand(value: Node) -> Node:
+    except FxliteError:  # an op that takes only float32
         nonlocal before, after
         if not is_float32(value):
             return forms.float_of(value)
@@ -81,7 +81,7 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
         forms.floats[node] = made
     elif made.type == _in_halves(node.type, narrow):
         forms.halves[node] = {target if isinstance(made.type, TensorType) else PARTS: made}
-    else:  # half types and others do not always mix as float32 and those do
+    else:  # half types and others do not always combine as float32 and others do
         forms.copy(node)
         return
     if before or multiply_adds(node) != 0:
@@ -89,14 +89,14 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 
 def _in_halves(type: Any, narrow: DType) -> Any:
-    """A type, or several, with half floats in place of float32."""
+    """A type, or several types, with half floats in place of float32."""
     if isinstance(type, tuple):
         return tuple(_in_halves(t, narrow) for t in type)
     return TensorType(type.shape, narrow) if type.dtype is dtypes.float32 else type
 
 
 def _narrow(forms: Forms, value: Node, target: str) -> Node:
-    """A value as halves. Raises QuantizationError for weights that float16 cannot hold."""
+    """A value as half floats. Raises QuantizationError for weights that float16 cannot hold."""
     made = forms.halves.setdefault(value, {})
     if target not in made and value.op == "get_attr":
         halves = _rounded(value, np.asarray(forms.module.get_attribute(value.target)), target)
@@ -122,10 +122,10 @@ def _rounded(value: Node, array: Any, target: str) -> Any:
 # -- the new graph ---------------------------------------------------------------------------------
 @checked
 def convert(prepared: GraphModule) -> GraphModule:
-    """The integer program of a prepared and calibrated one, which is left as it was.
+    """The integer program of a prepared and calibrated module, which is left as it was.
 
-    Raises QuantizationError for a module that was not prepared, and, with the list of them, where
-    observers have seen no data."""
+    Raises QuantizationError for a module that was not prepared, and if observers have seen no data;
+    the message lists them."""
     if not is_prepared(prepared):
         raise QuantizationError("convert takes what prepare returned: convert(prepare(gm, mapping))")
     prepared = _with_constants(prepared)
@@ -153,8 +153,8 @@ def convert(prepared: GraphModule) -> GraphModule:
 
 
 def _with_constants(prepared: GraphModule) -> GraphModule:
-    """The program with what its weights alone decide computed once. (prepare did so already, but
-    not prepare_qat.)"""
+    """The program with everything that depends only on weights computed once. (prepare has done so
+    already, but prepare_qat has not.)"""
     found = map(observer_of, prepared.graph.find_nodes(op="call_module"))
     if all(observer is None or observer.followed is None for observer in found):
         return prepared
@@ -193,12 +193,12 @@ def _weight_bytes(prepared: GraphModule) -> int:
 
 
 def _convert(forms: Forms, node: Node) -> None:
-    """Write what a node becomes."""
+    """Write the new form of a node."""
     decision = node.meta.get(META)
     if not isinstance(decision, Decision):
         decision = Decision("other")
     if node.op == "get_attr" or decision.role == "weight":
-        return  # read when somebody asks for it
+        return  # it is read when somebody needs it
     if decision.role == "states":
         forms.floats[node] = forms.float_of(node.args[0])
     elif observer_of(node) is not None:
@@ -221,7 +221,7 @@ def _convert(forms: Forms, node: Node) -> None:
 
 
 def _observe(forms: Forms, node: Node) -> None:
-    """The value behind an observer: integers."""
+    """Write the value behind an observer as integers."""
     value, observer = node.args[0], observer_of(node)
     assert observer is not None
     scale, zero_point = (number.item() for number in observer.calculate_qparams())
@@ -239,7 +239,7 @@ def _observe(forms: Forms, node: Node) -> None:
 
 
 def _requantized(forms: Forms, value: Node, sums: Sums, wanted: Integers) -> Node:
-    """Sums as integers of another scale; what is cut off is cut off in integers."""
+    """Sums as integers of another scale; clipping is done on integers."""
     ratio = np.asarray(sums.scale, np.float64) / wanted.scale
     qmin, qmax = wanted.scheme.range
     if sums.least is not None:
@@ -253,7 +253,7 @@ def _requantized(forms: Forms, value: Node, sums: Sums, wanted: Integers) -> Nod
 
 
 def _carry(forms: Forms, node: Node) -> None:
-    """An op that runs on integers as it stands, if its operands are integers of one scale."""
+    """Write an op that runs on integers as it is, if its operands are integers of one scale."""
     values = moved(node)
     found = [forms.integers[v] for v in values if v in forms.integers]
     if len(found) < len(values) or len({(f.scale, f.zero_point) for f in found}) > 1:

@@ -1,22 +1,22 @@
-"""Errors of rounding made good, in prepared and calibrated modules, before convert: by the weights
-that are still to be rounded (:func:`gptq`), and by biases (:func:`correct_bias`); and the run that
-shows them (:func:`simulate`).
+"""Compensate rounding errors in prepared and calibrated modules, before convert: in the weights that
+are still to be rounded (:func:`gptq`) and in biases (:func:`correct_bias`); and the simulation that
+shows the errors (:func:`simulate`).
 
-:func:`simulate` runs a prepared module as if it were converted: every value as the integers will
-stand for it. In: a prepared and calibrated module and batches of inputs. Out: its products, one
-after the other, each with its operands; who looks may exchange the integers of a weight or shift a
-result, and what is computed after it sees that. All batches go through the graph together, node by
-node, so that one run is enough however many products depend on what was changed before them. Values
-are held for all batches until their last reader has run. They are those of
+:func:`simulate` runs a prepared module as if it were converted: every value is rounded to what its
+integers will represent. In: a prepared and calibrated module and batches of inputs. Out: its products,
+one after the other, each with its operands. The caller may replace the integers of a weight or shift a
+result, and everything computed later sees that. All batches go through the graph together, node by
+node, so that one run is enough however many products depend on earlier changes. Values of all batches
+are held until their last reader has run. They are those of
 :func:`~fxlite.passes.quantize.conversion.convert.convert`, computed in float, except that biases are
-not rounded to int32; parts cast to half floats are computed in float32.
+not rounded to int32; parts that are cast to half floats are computed in float32.
 
-GPTQ: weights rounded one column after the other, each error made good by the columns left.
+GPTQ rounds weights one column after the other and compensates each error in the remaining columns.
 
-In: a prepared (and calibrated) module and batches. Out: the same with integers chosen for the
-weights of products, which convert takes as they are. Rounding to nearest is the best for each
-weight alone; for the layer's result it is not where inputs are correlated, because errors of
-weights on inputs that move together can cancel.
+In: a prepared (and calibrated) module and batches. Out: the same module with integers chosen for the
+weights of products, which convert uses as they are. Rounding to nearest is best for each weight by
+itself, but not for the layer's result if inputs are correlated, because errors of weights can cancel
+on inputs that vary together.
 
 With inputs X [K, samples] and H = X Xᵀ + λ I, the error of a row w of weights is
 (w - ŵ) H (w - ŵ)ᵀ. Columns are rounded in order; with U the upper Cholesky factor of H⁻¹ = Uᵀ U,
@@ -25,19 +25,18 @@ quantization for generative pre-trained transformers", 2022, algorithm 1)::
 
     e = (w[i] - ŵ[i]) / U[i, i]        w[i+1:] -= e U[i, i+1:]
 
-Products are done in their order, the inputs being what the ones before give with their new
-weights.
+Products are processed in order; their inputs are computed with the new weights of earlier products.
 
-Bias correction: rounding shifts the mean of a channel, and the bias takes the shift back.
+Bias correction: rounding shifts the mean of a channel, and the bias is changed to undo that.
 
-In: a prepared and calibrated module and batches. Out: the same with other biases. For each product
-and each channel of its result, over all batches and places::
+In: a prepared and calibrated module and batches. Out: the same module with other biases. For each
+product and each channel of its result, over all batches and places::
 
     bias += E[y_float] - E[y_rounded]
 
 (Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019,
-section 4.2, appendix D: with data). Products are corrected in their order, so that the second sees
-the first one corrected.
+section 4.2, appendix D: with data). Products are corrected in order, so that the second sees the first
+one corrected.
 """
 
 from __future__ import annotations
@@ -75,12 +74,12 @@ from fxlite.passes.quantize.schemes.scheme import (
 
 @dataclass
 class Product:
-    """A product that is about to run. ``operands`` are its (args, kwargs) for each batch, data as
-    rounded, the weight in float; ``position`` is the weight's among args and ``source`` the node
-    that reads it, None for a product of two activations. ``weight`` has the integers of the weight
-    (in the layout of convert: for weight-only, rows of outputs), and ``shift`` is added to the
-    result; both may be exchanged. ``state`` says how the states of a recurrence in integers
-    are rounded."""
+    """A product that is about to run. ``operands`` are its (args, kwargs) for each batch, with rounded
+    data and the weight in float. ``position`` is the index of the weight among the args, and ``source``
+    is the node that reads it, or None for a product of two activations. ``weight`` has the integers of
+    the weight (in the layout of convert: for weight-only, rows of outputs), and ``shift`` is added to
+    the result; both may be replaced. ``state`` says how the states of an integer recurrence are
+    rounded."""
 
     node: Node
     qconfig: QConfig
@@ -93,7 +92,7 @@ class Product:
 
     @property
     def is_transposed(self) -> bool:
-        """True if integers are stored with the axes of the weight exchanged."""
+        """True if the integers are stored with the axes of the weight exchanged."""
         return is_transposed(self.node)
 
     def results(self) -> list[Any]:
@@ -116,11 +115,11 @@ class Product:
 
 
 def simulate(prepared: GraphModule, batches: Iterable[Any], *, is_rounded: bool = True) -> Iterator[Product]:
-    """The products of a prepared module that are to be quantized, in order; each runs when the next
-    one is asked for. Without ``is_rounded`` all is float.
+    """Yield the products of a prepared module that are to be quantized, in order; each runs when the
+    next one is requested. With ``is_rounded=False`` everything is float.
 
-    Raises QuantizationError for a module that was not prepared or, where values are rounded, not
-    calibrated, and where there are no batches."""
+    Raises QuantizationError for a module that was not prepared or (if values are rounded) not
+    calibrated, and if there are no batches."""
     require_prepared(prepared)
     runs = []
     for batch in some(batches):
@@ -154,14 +153,14 @@ def simulate(prepared: GraphModule, batches: Iterable[Any], *, is_rounded: bool 
 
 
 class _Run(Interpreter):
-    """One batch on its way through the graph."""
+    """The run of one batch through the graph."""
 
     def __init__(self, module: GraphModule, is_rounded: bool) -> None:
         super().__init__(module)
         self.is_rounded = is_rounded
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An observer rounds what it sees and learns nothing."""
+        """Observers round their input and record nothing."""
         module = self.fetch_attr(target)
         if not isinstance(module, Observer):
             return module(*args, **kwargs)
@@ -191,7 +190,7 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
         operands.append((list(args), kwargs))
     sources = [source_weight(a) for a in node.args[:2]]
     if node.target.name == "recurrence":
-        sources[0] = None  # what the inputs give to the gates
+        sources[0] = None  # the contribution of the inputs to the gates
     position = next((i for i, source in enumerate(sources) if source is not None), None)
     source = None if position is None else sources[position]
     made = Product(node, qconfig, operands, position, source, None)
@@ -217,21 +216,21 @@ def _product(node: Node, decision: Decision, runs: list[_Run], is_rounded: bool)
 
 # -- errors made good ------------------------------------------------------------------------------
 # -- GPTQ ------------------------------------------------------------------------------------------
-_BLOCK = 128  # columns whose errors are passed on one by one; the others get them block by block
-_COLUMNS = 1 << 24  # numbers of unrolled windows at a time
+_BLOCK = 128  # errors are propagated column by column within a block, and to later columns once a block
+_COLUMNS = 1 << 24  # numbers of unrolled windows that are held at a time
 
 
 @checked
 def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -> GraphModule:
-    """The prepared module with integers for the weights of its products, chosen by GPTQ; convert it
+    """The prepared module with integers chosen by GPTQ for the weights of its products; convert it
     next. ``batches`` are inputs (each an array, a tuple of arguments or a dict of named ones), read
-    once and held together; there should be more rows of activations than inputs of a layer.
-    ``damping`` is λ as a part of the mean of H's diagonal. Scales are those of rounding to nearest;
-    of groups, each is set when its first column is reached.
+    once and held together; there should be more rows of activations than a layer has inputs.
+    ``damping`` is λ relative to the mean of H's diagonal. Scales are those of rounding to nearest; the
+    scale of a group is set when its first column is reached.
 
-    Weights that several products read, and those for which rounding to nearest is as good on the
-    data, are left, with the reason in the ledger. Raises QuantizationError for modules that are
-    not prepared and calibrated, for no batches, and for NaN or infinities in them."""
+    Weights that several products read, and those for which rounding to nearest is as good on the data,
+    are left alone, with the reason in the ledger. Raises QuantizationError for modules that are not
+    prepared and calibrated, for no batches, and for NaN or infinities in them."""
     if not damping > 0:
         raise QuantizationError(f"damping must be positive (0.01 is usual), not {damping}")
     require_prepared(prepared)
@@ -274,7 +273,7 @@ def _why_not(product: Product, readers: Counter[str]) -> str | None:
 
 
 def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedWeight | None:
-    """The weight's integers by GPTQ, None where they are no better than the nearest ones."""
+    """The weight's integers chosen by GPTQ; None if they are no better than the nearest ones."""
     scheme, nearest = product.qconfig.weight, product.weight
     assert scheme is not None and nearest is not None
     assert product.source is not None and product.position is not None
@@ -285,7 +284,7 @@ def _chosen(product: Product, module: GraphModule, damping: float) -> QuantizedW
     (channel,) = set(range(array.ndim)).difference(axes)
 
     def rows(x: Any) -> Any:
-        """An array like the weight as [groups, rows, K]."""
+        """An array of the weight's shape as [groups, rows, K]."""
         x = np.moveaxis(x, channel, 0)
         return x.reshape(groups, x.shape[0] // groups, -1)
 
@@ -318,9 +317,9 @@ def _error(difference: Any, hessians: Any) -> float:
 
 
 def _hessians(product: Product) -> Any:
-    """X Xᵀ for each group of a convolution (of other products there is one): [groups, K, K].
+    """X Xᵀ for each group of a convolution (other products have one group): [groups, K, K].
 
-    Raises QuantizationError for values that are no numbers."""
+    Raises QuantizationError for NaN or infinities."""
     total: Any = 0.0
     for args, kwargs in product.operands:
         for columns in _columns(product.node, args, kwargs):
@@ -332,7 +331,7 @@ def _hessians(product: Product) -> Any:
 
 
 def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[Any]:
-    """The inputs of a product as columns [groups, K, samples], a part at a time."""
+    """The inputs of a product as columns [groups, K, samples], in parts."""
     x = args[0]
     if not node.target.name.startswith("conv"):
         yield x.reshape(-1, x.shape[-1]).T[None]
@@ -346,7 +345,7 @@ def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[An
     windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
     every = (*(slice(None, None, s) for s in steps), *(slice(None, None, d) for d in gaps))
     windows = windows[(slice(None), slice(None), *every)]
-    # channels, places in the window, then what differs between samples
+    # channels, places in the window, then everything that distinguishes samples
     order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
     groups = kwargs.get("groups", 1)
     images = max(1, _COLUMNS // max(1, windows[:1].size))
@@ -356,11 +355,11 @@ def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[An
 
 
 def _round_columns(weights: Any, hessian: Any, scheme: Scheme, scale: Any, damping: float) -> tuple[Any, Any]:
-    """Integers [N, K] and scales of weights [N, K]. ``scale`` [N, 1], or None: groups' own."""
+    """Integers [N, K] and scales of weights [N, K]. ``scale`` is [N, 1], or None if groups have their own."""
     weights, hessian = weights.copy(), hessian.copy()
     depth = weights.shape[1]
     diagonal = np.diagonal(hessian)
-    unused = diagonal == 0  # inputs that are always 0: any weight does
+    unused = diagonal == 0  # inputs that are always 0, for which any weight will do
     hessian[unused, unused] = 1.0
     hessian[np.diag_indices(depth)] += damping * (diagonal.mean() or 1.0)
     upper = np.linalg.cholesky(np.linalg.inv(hessian)).T
@@ -388,13 +387,13 @@ def _round_columns(weights: Any, hessian: Any, scheme: Scheme, scale: Any, dampi
 # -- bias correction -------------------------------------------------------------------------------
 @checked
 def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
-    """The prepared module with biases that make the mean of each channel what it is in float;
-    convert it next. Products without a bias get one. ``batches`` are inputs (each an array, a tuple
-    of arguments or a dict of named ones), read once and held together.
+    """The prepared module with biases that restore the mean that each channel has in float; convert it
+    next. Products without a bias get one. ``batches`` are inputs (each an array, a tuple of arguments
+    or a dict of named ones), read once and held together.
 
-    Left as they are, with the reason in the ledger: matmul, which has no bias, and biases computed
-    in the graph. Raises QuantizationError for modules that are not prepared and calibrated, for no
-    batches, and for NaN or infinities in them."""
+    Products of matmul, which has no bias, and biases computed in the graph are left alone, with the
+    reason in the ledger. Raises QuantizationError for modules that are not prepared and calibrated, for
+    no batches, and for NaN or infinities in them."""
     require_prepared(prepared)
     module = prepared.copy()
     set_ledger(module, refusals(prepared))
@@ -433,7 +432,7 @@ def _why_uncorrected(node: Node) -> str | None:
 
 
 def _means(product: Product, axis: int) -> Any:
-    """The mean of each channel over all batches. Raises QuantizationError where there is none."""
+    """The mean of each channel over all batches. Raises QuantizationError if it is not a number."""
     total: Any = 0.0
     count = 0
     for result in product.results():

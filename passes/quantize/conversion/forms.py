@@ -1,13 +1,12 @@
 """The forms of a value while a graph is converted: float, integers, sums.
 
 In: nodes of the prepared graph. Out: nodes of the new one. A value of the old graph can exist in
-three forms in the new one, each made when the first reader asks for it:
+three forms in the new one, each created when the first reader needs it:
 
-- *sums*: the int32 accumulator of a product, with the scale of its numbers (and the relu behind
-  it);
-- *integers*: i8 or u8 with scale and zero point. Of sums they are made by one ``requantize``, of
-  floats by ``quantize``;
-- *float*: what is computed in float, else ``dequantize`` of integers or sums.
+- *sums*: the int32 accumulator of a product, with its scale (and the relu after it);
+- *integers*: i8 or u8 with scale and zero point, made from sums by one ``requantize`` and from floats
+  by ``quantize``;
+- *float*: computed in float, or else ``dequantize`` of integers or sums.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ PARTS = "parts"
 
 @dataclass(frozen=True)
 class Integers:
-    """A value as integers: ``(node - zero_point) * scale``, by numbers of ``scheme``."""
+    """A value as integers of ``scheme``: ``(node - zero_point) * scale``."""
 
     node: Node
     scale: float
@@ -52,7 +51,7 @@ class Integers:
 
 @dataclass(frozen=True)
 class Sums:
-    """A value as the int32 sums of a product: ``node * scale``, cut off to ``least..largest``.
+    """A value as the int32 sums of a product: ``node * scale``, clipped to ``least..largest``.
     ``scale`` is a number or an array that broadcasts."""
 
     node: Node
@@ -85,25 +84,25 @@ class Forms:
     def call(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, name: str | None = None
     ) -> Node:
-        """A call that stands for (a part of) the old node that is being converted."""
+        """A call that replaces (a part of) the old node that is being converted."""
         made = self.graph.call_function(target, args, kwargs, name=name)
         assert self.current is not None
         made.meta["from"] = (("quantize", self.current.name),)
         return made
 
     def clip(self, node: Node, low: float | None, high: float | None, name: str) -> Node:
-        """A call that cuts numbers off, on one side or both."""
+        """A call that clips a value on one side or both."""
         return self.call("clip", (node,), {"min": low, "max": high}, name)
 
     def limit_depth(self, length: Dim, most: int) -> None:
-        """Note that the product that is being converted takes sums of at most ``most`` numbers."""
+        """Record that the product that is being converted may sum at most ``most`` numbers."""
         assert self.current is not None
         known = self.depths.get(length)
         if known is None or most < known[0]:
             self.depths[length] = most, self.current
 
     def add_guards(self) -> None:
-        """Let the new graph require of its named dims what its sums need, unless that is known."""
+        """Add guards to the new graph for what its sums require of named dims, unless that is known."""
         guards = self.graph.guards
         for length, (most, node) in self.depths.items():
             if decide(length, "<=", most, guards) is None:
@@ -114,7 +113,7 @@ class Forms:
 
     # -- the forms of a value ------------------------------------------------------------------
     def float_of(self, value: Node) -> Node:
-        """The value in float32 (or in the type it always had), in the new graph."""
+        """The value in float32 (or in its original type) in the new graph."""
         if value not in self.floats:
             self.floats[value] = self._make_float(value)
         return self.floats[value]
@@ -135,7 +134,7 @@ class Forms:
         return self.call("cast", (narrow,), {"dtype": "f32"}, value.name)
 
     def _dequantized(self, value: Node, node: Node, scale: Any, zero_point: int) -> Node:
-        if not isinstance(node.type, TensorType):  # the parts of a split are asked for one by one
+        if not isinstance(node.type, TensorType):  # the parts of a split are requested one by one
             raise QuantizationError(f"{value.describe()} is several values")
         args = (node, scale, zero_point) if zero_point else (node, scale)
         while is_call(value, "fake_quantize") or value.op == "call_module":  # an observer
@@ -143,8 +142,8 @@ class Forms:
         return self.call("dequantize", args, {}, value.name)
 
     def integers_of(self, value: Node, reader: Node) -> Integers:
-        """The integers of an operand. Raises QuantizationError where it was never observed, which
-        happens if the graph was edited after prepare."""
+        """The integers of an operand. Raises QuantizationError if it was never observed, which happens
+        if the graph was edited after prepare."""
         if value not in self.integers:
             raise QuantizationError(
                 f"{reader.describe()} has to read integers of {value.name}, which has no observer: "
@@ -160,7 +159,7 @@ class Forms:
         return self.call("quantize", args, arguments, f"{value.name}_integers")
 
     def constant(self, value: Node, what: str, array: Any) -> Any:
-        """A float32 number, or an array as a buffer, in the module that ``value`` is made in."""
+        """A float32 number, or an array as a buffer in the module in which ``value`` is computed."""
         scope = value.module_path
         return self.number_or_buffer(f"{scope}.{what}" if scope else f"{value.name}_{what}", array)
 
@@ -172,8 +171,8 @@ class Forms:
         return self.store(wish, array)
 
     def store(self, wish: str, array: Any) -> Node:
-        """Keep an array as a buffer and read it. Equal arrays for one wish are one buffer: of loops
-        that a trace unrolled there are many."""
+        """Store an array as a buffer and read it. Equal arrays for the same ``wish`` share a buffer;
+        loops that a trace unrolled give many of them."""
         key = (wish, array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest())
         if key not in self.made:
             self.made[key] = unique_attribute(self.module, wish)
@@ -181,8 +180,8 @@ class Forms:
         return self.graph.get_attr(self.made[key])
 
     def copy(self, node: Node, reason: str | None = None) -> None:
-        """The node as it is, on floats; ``reason`` says why a product is. Relu and clip of sums
-        wait for who reads them."""
+        """Copy the node, computed in float; ``reason`` says why a product stays float. Relu and clip of
+        sums are only written when a reader needs them."""
         bounds = clip_bounds(node)
         if bounds is not None and node.args[0] in self.sums and reason is None:
             sums = self.sums[node.args[0]]

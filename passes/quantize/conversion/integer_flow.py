@@ -1,25 +1,25 @@
-"""Where integers flow: which values of a graph are to be observed, which ops pass integers on, and
-who reads them; and what becomes integers while the program runs.
+"""Where integers flow: which values of a graph need observers, which ops pass integers on, and who
+reads them; and which values become integers at run time.
 
-In: a graph and the config of each call. Out: a :class:`IntegerFlow`; nothing is edited.
+In: a graph and the config of each call. Out: an :class:`IntegerFlow`; nothing is edited.
 
-A static product wants integers of the values it reads. An op that only moves numbers and whose
-result is wanted wants its operands, in the same scale. Such a chain ends at a value that is
-computed, which is the one that is observed. Two kinds of values differ in who else reads the
-integers. What comes out of integer products and elementwise arithmetic on them is stored as
-integers for all its readers, a quarter of the bytes; a value computed in float elsewhere (layer
-norm, softmax, an input) exists in float anyway, and only products read it rounded.
+A static product wants its operands as integers. An op that only moves numbers and whose result is
+wanted as integers wants its operands as integers in the same scale. Such a chain ends at a computed
+value, and that value is observed. Who else reads the integers depends on how the value is computed.
+The results of integer products and of elementwise arithmetic on them are stored as integers for all
+their readers, in a quarter of the bytes. A value computed in float (layer norm, softmax, an input)
+exists in float anyway, and only products read it rounded.
 
-Elementwise arithmetic behind a product is computed with its sums before they are stored, so what is
-between is not rounded. An addition can be part of one product only, the last; the other operand is
-stored, hence observed.
+Elementwise arithmetic after a product is computed on its sums before they are stored, so that
+intermediate values are not rounded. An addition can be part of only one product, the last; its other
+operand is stored, and hence observed.
 
-Operands of dynamic products and states of recurrences become integers while the program runs. In: a
-product with a dynamic config, or the range of the states of a recurrence and a weight as integers.
-Out: :class:`Rows`, which integers, and what shares a scale, which convert writes as ops and
-:func:`rounded_rows` computes in float; attributes of ``int_recurrence``, or its result. States
-become integers in each step of the loop, so the runs that compute other products from rounded
-floats call the integer op itself.
+Operands of dynamic products and states of recurrences become integers at run time. In: a product with
+a dynamic config, or the range of the states of a recurrence and a weight as integers. Out:
+:class:`Rows`, which says which integers are used and which numbers share a scale; convert writes it as
+ops, and :func:`rounded_rows` computes it in float. For recurrences: attributes of
+``int_recurrence``, or its result. States become integers in each step of the loop, so runs that
+compute other products from rounded floats call the integer op itself.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from fxlite.types import dtypes
 @dataclass(frozen=True)
 class IntegerFlow:
     """``products`` are computed as their config says; ``reasons`` says why others are not.
-    ``carriers`` run on integers. ``groups`` are the values to observe, each list with one scale, by
-    the scheme of that scale; ``stored`` are those of them that every reader reads rounded.
-    ``edges``: (product, operand, scheme) where a product wants another scheme than the chain
-    has. ``tables`` are embeddings whose rows become integers."""
+    ``carriers`` run on integers. ``groups`` are the values to observe, in lists that share a scale,
+    each with its scheme; those in ``stored`` are rounded for every reader. ``edges`` has (product,
+    operand, scheme) if a product wants another scheme than the chain has. ``tables`` are embeddings
+    whose rows become integers."""
 
     products: dict[Node, QConfig]
     tables: dict[Node, QConfig]
@@ -75,14 +75,14 @@ class IntegerFlow:
 
 @dataclass
 class _Flow:
-    """What is found out about the values of a graph."""
+    """What has been found out about the values of a graph."""
 
     order: dict[Node, int] = field(default_factory=dict)
     static: dict[Node, QConfig] = field(default_factory=dict)  # calls with a static config
     products: dict[Node, QConfig] = field(default_factory=dict)
     tables: dict[Node, QConfig] = field(default_factory=dict)
     reasons: dict[Node, str] = field(default_factory=dict)
-    carriers: set[Node] = field(default_factory=set)  # that could
+    carriers: set[Node] = field(default_factory=set)  # nodes that could carry integers
     #: values that come from integer products and elementwise arithmetic alone
     born: set[Node] = field(default_factory=set)
     #: the product in whose epilogue a value is computed
@@ -93,7 +93,7 @@ class _Flow:
 
 
 def find_integer_flow(graph: Graph, qconfigs: dict[Node, QConfig | None], rules: dict[Node, str]) -> IntegerFlow:
-    """Decide for every node. The graph must have types."""
+    """Decide for every node how it is computed. The graph must have types."""
     flow = _Flow()
     for position, node in enumerate(graph.nodes):
         flow.order[node] = position
@@ -101,7 +101,7 @@ def find_integer_flow(graph: Graph, qconfigs: dict[Node, QConfig | None], rules:
             _classify(flow, node, qconfigs.get(node), rules.get(node, "global"))
     for node in reversed(graph.nodes):
         _find_wants(flow, node)
-    # of a split all parts are integers, also those that nobody wants
+    # all parts of a split are integers, including unused ones
     carriers = frozenset(
         n for n in flow.carriers if n in flow.wanted or (is_call(n, "getitem") and n.args[0] in flow.wanted)
     )
@@ -111,7 +111,7 @@ def find_integer_flow(graph: Graph, qconfigs: dict[Node, QConfig | None], rules:
 
 
 def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> None:
-    """Role and origin of one call; its operands are classified already."""
+    """Find role and origin of one call; its operands are classified already."""
     is_static = qconfig is not None and qconfig.mode == "static"
     if is_static:
         assert qconfig is not None
@@ -146,16 +146,16 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
 
 
 def _find_wants(flow: _Flow, node: Node) -> None:
-    """What a node wants of its operands, when what is wanted of it is known."""
+    """Find what a node wants of its operands, once it is known what is wanted of the node."""
     if node in flow.products:
         qconfig = flow.products[node]
         if qconfig.mode == "static":
             assert qconfig.activation is not None
             for value in data_slots(node):
-                flow.wanted[value] = qconfig.activation  # the first reader's remains
+                flow.wanted[value] = qconfig.activation  # the first reader's scheme stays
     elif node in flow.carriers:
         if node in flow.joined and factor(node) is not None:
-            flow.carriers.remove(node)  # it would change the scale: it is computed and observed
+            flow.carriers.remove(node)  # it would change the scale, so it is computed and observed
         elif node in flow.wanted:
             values = moved(node)
             for value in values:
@@ -176,7 +176,7 @@ def _find_wants(flow: _Flow, node: Node) -> None:
 def _groups(
     flow: _Flow, carriers: frozenset[Node]
 ) -> tuple[list[tuple[Scheme, list[Node]]], list[tuple[Node, Node, Scheme]]]:
-    """The observed values in lists of one scale each, and products that want another scheme."""
+    """The observed values in lists that share a scale, and the products that want another scheme."""
     sets = DisjointSets()
     for node in carriers:
         sets.join(node, moved(node))
@@ -201,8 +201,8 @@ def _groups(
 # -- operands of dynamic products ------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
-    """Integers of ``dtype`` in ``qmin..qmax`` whose zero is 0; numbers that differ along ``axes``
-    alone share a scale."""
+    """Integers of ``dtype`` in ``qmin..qmax`` with zero point 0; numbers that differ only in their
+    position along ``axes`` share a scale."""
 
     dtype: str
     qmin: int
@@ -214,8 +214,8 @@ class Rows:
 
 
 def rows_of(node: Node, scheme: Scheme) -> Rows:
-    """The rows of a linear layer's operand, the images of a convolution's. What cannot be negative
-    becomes u8 (0..255), half the step of i8, if int32 holds the sums."""
+    """The rows of a linear layer's operand, or the images of a convolution's. Values that cannot be
+    negative become u8 (0..255), with half the step of i8, if int32 can hold the sums."""
     x = node.arguments["x"]
     is_conv = node.target.name.startswith("conv")
     axes = tuple(range(1, x.type.rank)) if is_conv else (-1,)
@@ -227,7 +227,7 @@ def rows_of(node: Node, scheme: Scheme) -> Rows:
 
 
 def is_never_negative(value: Node) -> bool:
-    """True for the result of a relu and the like, also where it was moved or averaged since."""
+    """True for the result of a relu or a similar op, even if it was moved or averaged afterwards."""
     while True:
         bounds = clip_bounds(value)
         never = value.op == "call_function" and value.target.nonnegative
@@ -243,7 +243,7 @@ def is_never_negative(value: Node) -> bool:
 
 
 def rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
-    """An operand of a dynamic product, as the floats that its integers stand for."""
+    """An operand of a dynamic product, as the floats that its integers represent."""
     if x.size == 0:
         return x
     rows = rows_of(node, scheme)
@@ -253,12 +253,12 @@ def rounded_rows(x: Any, node: Node, scheme: Scheme) -> Any:
 
 # -- states of recurrences -------------------------------------------------------------------------
 def state_scheme(scheme: Scheme) -> Scheme:
-    """How states become integers where activations do by ``scheme``: i8 is symmetric."""
+    """The scheme for states if activations use ``scheme``: i8 becomes symmetric."""
     return scheme if scheme.dtype == "u8" else replace(scheme, symmetric=True)
 
 
 def state_attributes(scheme: Scheme, scale: Any, zero_point: Any) -> dict[str, Any]:
-    """Attributes of ``int_recurrence`` for states of a range."""
+    """Attributes of ``int_recurrence`` for states with this scale and zero point."""
     affine = {"state_zero_point": int(zero_point)} if scheme.dtype == "u8" else {}
     return {"state_scale": float(scale), **affine}
 
@@ -271,8 +271,8 @@ def row_scales(scale: Any, rows: int) -> Any:
 def integer_recurrence(
     args: Sequence[Any], kwargs: Mapping[str, Any], weight: QuantizedWeight, state: Mapping[str, Any]
 ) -> Any:
-    """The result of a float recurrence with these arguments, computed in integers; ``state`` are
-    the attributes that say how (none: dynamically)."""
+    """The result of a float recurrence with these arguments, computed in integers; the attributes
+    ``state`` say how states are rounded (dynamically if there are none)."""
     arguments = ops.recurrence.bind(args, kwargs)
     scales = row_scales(weight.scale, len(weight.integers))
     arguments |= {"weight_hh": weight.integers, "weight_scale": scales, **state}

@@ -1,10 +1,10 @@
-"""Whole programs quantized in one step: on batches, which calibrate them, or without any data.
+"""Quantize whole programs in one step, with batches for calibration or without any data.
 
 In: a program, a mapping, and batches: each an array, a tuple of the inputs in order, or a dict of
-them by name. Out: with :func:`quantize` the integer program, with :func:`calibrated` the prepared
-one. The passes ``quantize_dynamic``, ``quantize_weights`` and ``cast_floats`` need no calibration;
-a program in which nothing is to be quantized stays as it is, with the reasons in the ledger. Parts
-are chosen with prepare and convert and a mapping.
+inputs by name. Out: :func:`quantize` returns the integer program, :func:`calibrated` the prepared one.
+The passes ``quantize_dynamic``, ``quantize_weights`` and ``cast_floats`` need no calibration; a
+program in which nothing can be quantized stays as it is, with the reasons in the ledger. To quantize
+only parts, use prepare and convert with a mapping.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from fxlite.types.agreement import sqnr
 # -- with batches ----------------------------------------------------------------------------------
 @checked
 def quantize(program: Any, mapping: QConfigMapping, batches: Iterable[Any]) -> GraphModule:
-    """Prepare, calibrate on all batches, convert. Raises what these raise, and QuantizationError
-    without a batch."""
+    """Prepare, calibrate on all batches, and convert. Raises what these raise, and QuantizationError
+    if there are no batches."""
     return convert(calibrated(program, mapping, as_batches(batches)))
 
 
@@ -53,14 +53,14 @@ def calibrated(program: Any, mapping: QConfigMapping, data: Sequence[Arguments])
 
 
 def results(module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What a module gives for some arguments: its arrays of floats, in order."""
+    """The results of a module for these arguments: its float arrays, in order."""
     interpreter = Interpreter(module)
     interpreter.run(*args, **kwargs)
     return float_results(interpreter)
 
 
 def float_results(interpreter: Interpreter) -> list[Any]:
-    """The results of the last run that are floats."""
+    """The float results of the last run."""
     values = [interpreter.env[n] for n in nodes_in(interpreter.graph.output_node().args)]
     return [value for value in values if np.asarray(value).dtype.kind == "f"]
 
@@ -80,9 +80,9 @@ def quantize_dynamic(gm: GraphModule) -> GraphModule | None:
 def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> GraphModule | None:
     """Store weights as 8-bit or 4-bit integers; arithmetic stays in float.
 
-    Linear layers and embeddings read integers; for convolutions the integers become floats when the
-    program is compiled. 8 bits have a scale for each row, 4 bits for each ``group_size``
-    (32, 64 or 128) numbers of a row."""
+    Linear layers and embeddings read integers; the integer weights of convolutions are expanded to
+    floats when the program is compiled. With 8 bits each row has a scale, with 4 bits each
+    ``group_size`` (32, 64 or 128) numbers of a row."""
     if bits not in (4, 8):
         raise unknown("number of bits", bits, ("4", "8"))
     return _converted(gm, weight_only_int8() if bits == 8 else weight_only_int4(group_size))
@@ -92,8 +92,8 @@ def quantize_weights(gm: GraphModule, bits: int = 8, group_size: int = 32) -> Gr
 def cast_floats(gm: GraphModule, dtype: str = "bf16") -> GraphModule | None:
     """Turn all float32 arithmetic and weights into bfloat16, or float16 with ``dtype="f16"``, which halves the bytes.
 
-    Inputs and results keep their types. float16 ends at 65504: larger weights are an error, larger
-    values become infinite."""
+    Inputs and results keep their types. The largest float16 is 65504: larger weights are an error,
+    larger values become infinite."""
     configs = {"bf16": bf16(), "f16": fp16()}
     if dtype not in configs:
         raise unknown("half type", dtype, configs)

@@ -1,9 +1,9 @@
 """Prepare: from a float graph and a mapping to the same graph with observers in it.
 
-In: a GraphModule and a :class:`QConfigMapping`. Out: a GraphModule that computes the same and notes
-ranges while it does; calling it is calibration. Batch norm and constants are folded and dropout is
-removed first, and composites made of products (attention, LSTM) are taken apart. What is decided
-for a node stands in its ``meta["quantize"]``; nothing is quantized yet.
+In: a GraphModule and a :class:`QConfigMapping`. Out: a GraphModule that computes the same and records
+ranges while it runs; calling it calibrates it. Batch norm and constants are folded and dropout is
+removed first, and composites made of products (attention, LSTM) are expanded. The decision for a node
+is in its ``meta["quantize"]``; nothing is quantized yet.
 
 Before::
 
@@ -46,10 +46,10 @@ META = "quantize"
 
 @dataclass(frozen=True)
 class Decision:
-    """What convert is to do with a node. ``role``: "product" (with ``qconfig``), "table" (an
-    embedding), "carry" (run on integers), "weight" (rounded while training), "states" (those of a
-    recurrence are observed, and go on in float), "cast", or "float" (``reason`` says why).
-    ``weight`` has the integers of a product's weight where they are chosen already, in the layout
+    """What convert must do with a node. ``role`` is "product" (with ``qconfig``), "table" (an
+    embedding), "carry" (run on integers), "weight" (rounded while training), "states" (the states of a
+    recurrence, which are observed and continue in float), "cast", or "float" (``reason`` says why).
+    ``weight`` has the integers of a product's weight if they have been chosen already, in the layout
     that convert stores."""
 
     role: str
@@ -63,8 +63,8 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
     """The program with observers where values become integers under ``mapping``; the input is left
     as it was. Call the result on calibration data, then :func:`convert` it.
 
-    Raises QConfigError for a mapping that names what the program does not have, QuantizationError
-    for a program without types or in training mode."""
+    Raises QConfigError if the mapping names something that the program does not have, and
+    QuantizationError for a program without types or in training mode."""
     module, resolution = _cleaned(program, mapping)
     fold_constants(module, expand_weights=False)
     _insert_observers(module, _decided(module, resolution), False)
@@ -73,16 +73,16 @@ def prepare(program: Any, mapping: QConfigMapping) -> GraphModule:
 
 @checked
 def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
-    """Like :func:`prepare` for training on: observed values and weights are also rounded, by
-    ``fake_quantize`` with the scale that the observer has so far, and go on in float. Each call
-    moves the ranges along; gradients pass ``fake_quantize`` straight through. Batch norm is folded:
-    train with the statistics it has. Weights that are computed from others are computed in each
-    call and become constants in convert.
+    """Like :func:`prepare`, for training: observed values and weights are also rounded by
+    ``fake_quantize`` with the scale that the observer currently has, and continue in float. Each call
+    updates the ranges; gradients pass ``fake_quantize`` unchanged. Batch norm is folded: train with the
+    statistics it has. Weights that are computed from others are computed in each call and become
+    constants in convert.
 
     Raises what prepare raises, and QuantizationError for configs that are not static."""
     module, resolution = _cleaned(program, mapping)
     unfolded = module.copy()
-    folded = fold_constants(module, expand_weights=False)  # what prepare would decide
+    folded = fold_constants(module, expand_weights=False)  # for the same decisions as in prepare
     flow = _decided(module, resolution)
     for node in module.graph.nodes:
         decision = node.meta.get(META)
@@ -96,18 +96,18 @@ def prepare_qat(program: Any, mapping: QConfigMapping) -> GraphModule:
 
 
 def is_prepared(program: Any) -> bool:
-    """True for what :func:`prepare` or :func:`prepare_qat` returned."""
+    """True for a result of :func:`prepare` or :func:`prepare_qat`."""
     return isinstance(program, GraphModule) and META in program.graph.output_node().meta
 
 
 def require_prepared(program: Any) -> None:
-    """Raise QuantizationError for what neither returned."""
+    """Raise QuantizationError unless ``prepare`` or ``prepare_qat`` returned the program."""
     if not is_prepared(program):
         raise QuantizationError("this takes what prepare returned: prepare(gm, mapping)")
 
 
 def _cleaned(program: Any, mapping: QConfigMapping) -> tuple[GraphModule, Resolution]:
-    """A copy of the program without what stands in the way of integers, and the configs of its
+    """A copy of the program without anything that stands in the way of integers, and the configs of its
     calls."""
     given = as_module(program)
     if is_prepared(given):
@@ -130,15 +130,15 @@ def _cleaned(program: Any, mapping: QConfigMapping) -> tuple[GraphModule, Resolu
 
 
 def _decided(module: GraphModule, resolution: Resolution) -> IntegerFlow:
-    """Where integers flow; decisions are written into the meta of nodes."""
+    """Decide where integers flow, and write the decisions into the meta of nodes."""
     flow = find_integer_flow(module.graph, resolution.qconfigs, resolution.rules)
     _write_decisions(module, flow, resolution)
     return flow
 
 
 def _unfold(module: GraphModule, unfolded: GraphModule, folded: dict[str, str]) -> None:
-    """Let constants be computed in each call again, from weights that are to change. ``folded`` has
-    the names of their nodes in ``unfolded`` by the paths at which they were stored."""
+    """Compute constants in each call again, because the weights they depend on will change. ``folded``
+    has the names of their nodes in ``unfolded`` by the paths at which they were stored."""
     graph, names = module.graph, set(folded.values())
     needed: set[Node] = set()
     for node in reversed(unfolded.graph.nodes):
@@ -158,16 +158,16 @@ def _unfold(module: GraphModule, unfolded: GraphModule, folded: dict[str, str]) 
 
 
 def _require_inference(module: GraphModule) -> None:
-    """Raise QuantizationError if the program draws numbers: its ranges would be those of
-    training."""
+    """Raise QuantizationError if the program draws random numbers, because the ranges found would be
+    those of training."""
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target.is_random:
             raise QuantizationError(f"{node.describe()} draws numbers; call eval() on the model and trace it again")
 
 
 def _open_composites(module: GraphModule, resolution: Resolution) -> None:
-    """Replace attention and recurrent layers by the products they are made of, where those can be
-    quantized; what they become has their config."""
+    """Replace attention and recurrent layers by the products they are made of, if those can be
+    quantized; the new nodes get their config."""
     by_rule: dict[tuple[QConfig, str], list[Node]] = {}
     for node in module.graph.nodes:
         qconfig = resolution.qconfigs.get(node)
@@ -204,7 +204,7 @@ def _write_decisions(module: GraphModule, flow: IntegerFlow, resolution: Resolut
 
 
 def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool) -> None:
-    swaps: dict[Node, dict[Node, Node]] = {}  # reader -> value -> what it reads instead
+    swaps: dict[Node, dict[Node, Node]] = {}  # reader -> value -> the node to read instead
     for scheme, values in flow.groups:
         others = f" (and {len(values) - 1} values of equal scale)" if len(values) > 1 else ""
         path = _add_observer(module, values[0], scheme, is_training, others)
@@ -214,7 +214,7 @@ def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool)
             for user in readers:
                 swaps.setdefault(user, {})[value] = observed
     for product, value, scheme in flow.edges:
-        # what else reads the value wants another scheme
+        # other readers of the value want another scheme
         path = _add_observer(module, value, scheme, is_training)
         observed = _observe(module, value, path, scheme, is_training)
         swaps.setdefault(product, {})[value] = observed
@@ -226,8 +226,8 @@ def _insert_observers(module: GraphModule, flow: IntegerFlow, is_training: bool)
 
 
 def _observe_states(module: GraphModule, product: Node, qconfig: QConfig, is_training: bool) -> None:
-    """Let what a recurrence multiplies with, its first state and the states in its result, go
-    through one observer."""
+    """Put one observer behind the values that a recurrence multiplies: its first state and the states
+    in its result."""
     assert qconfig.activation is not None
     scheme, h0 = state_scheme(qconfig.activation), product.arguments["h0"]
     path = _add_observer(module, product, scheme, is_training)
@@ -247,7 +247,7 @@ def _swap_operands(user: Node, swap: dict[Node, Node]) -> None:
 
 
 def _on_integers(user: Node, flow: IntegerFlow) -> bool:
-    """True for a node that reads integers of its operands, whoever else reads them."""
+    """True for a node that reads its operands as integers, whatever their other readers do."""
     if user in flow.carriers:
         return True
     qconfig = flow.products.get(user)
@@ -269,8 +269,8 @@ def _keep(module: GraphModule, value: Node, observer: Observer) -> str:
 
 
 def _observe(module: GraphModule, value: Node, path: str, scheme: Scheme, is_training: bool, member: int = 0) -> Node:
-    """A call of the observer behind a value, in training rounded, too. ``member`` is its number
-    among the values of one scale."""
+    """A call of the observer behind a value, followed in training by rounding. ``member`` is its number
+    among the values that share the scale."""
     graph = module.graph
     before = value.next
     while value.op == "placeholder" and before.op == "placeholder":
@@ -290,7 +290,7 @@ def _observe(module: GraphModule, value: Node, path: str, scheme: Scheme, is_tra
 
 
 def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
-    """Fake quantization of the weights of products, with the ranges they have in each call."""
+    """Insert fake quantization of the weights of products, with the ranges they have in each call."""
     for product, qconfig in flow.products.items():
         scheme = qconfig.weight
         assert scheme is not None
@@ -299,7 +299,7 @@ def _round_weights(module: GraphModule, flow: IntegerFlow) -> None:
             shape = [1] * weight.type.rank
             if scheme.per == "channel":
                 shape[kept] = weight.type.shape[kept]
-            # the weights of now, not an average
+            # the current weights, not an average
             latest = Scheme(scheme.dtype, per=scheme.per, observer="moving_average", averaging=1)
             observer = make_observer(latest, f"the weight {weight.target}", kept)
             observer.follow(tuple(shape))
@@ -315,8 +315,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def arguments_of(batch: Any) -> Arguments:
-    """A batch as arguments of a call: a tuple has them in order, a dict by name, BoundArguments
-    both, and anything else is the only one."""
+    """A batch as arguments of a call: a tuple gives them in order, a dict by name, BoundArguments
+    both; anything else is the only argument."""
     if isinstance(batch, inspect.BoundArguments):
         return batch.args, batch.kwargs
     if isinstance(batch, tuple):
@@ -340,8 +340,8 @@ def some(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def as_batches(batches: Iterable[Any]) -> list[Arguments]:
-    """Batches as arguments of a call. Raises QuantizationError where there are none, or where an
-    array is given in place of a list of batches."""
+    """Batches as arguments of a call. Raises QuantizationError if there are none, or if an array is
+    given instead of a list of batches."""
     if hasattr(batches, "dtype"):
         raise QuantizationError("batches are a list of batches, not one array: give [array]")
     if isinstance(batches, Mapping) or not isinstance(batches, Iterable):

@@ -1,9 +1,9 @@
-"""Products and tables with integer weights, written into the new graph of a conversion.
+"""Write products and tables with integer weights into the new graph of a conversion.
 
-In: a product of the prepared graph, its config and its operands' forms. Out: int_linear,
-int_conv2d, int_matmul with their sums' scale (static), the same between a quantize and a
-dequantize of their own (dynamic), linear_weight_only, or a float convolution whose weight is
-expanded by dequantize_weight.
+In: a product of the prepared graph, its config and the forms of its operands. Out: int_linear,
+int_conv2d or int_matmul with the scale of their sums (static), the same between a quantize and a
+dequantize of its own (dynamic), linear_weight_only, or a float convolution whose weight is expanded
+by dequantize_weight.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def convert_product(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 # -- static ----------------------------------------------------------------------------------------
 def _static(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """Integers in, sums out."""
+    """Write a static product: integers in, sums out."""
     if node.target.name == "matmul":
         _static_matmul(forms, node, qconfig)
         return
@@ -66,7 +66,7 @@ def _static(forms: Forms, node: Node, qconfig: QConfig) -> None:
     made = _integer_call(forms, node, known.node, known.zero_point, found, bias, known.scale)
     _note_product(node, made, qconfig, known, found)
     scale = _sums_scale(node, known.scale, found.scale)
-    if bias is None and node.arguments.get("bias") is not None:  # computed: added in float
+    if bias is None and node.arguments.get("bias") is not None:  # a computed bias is added in float
         total = forms.call("dequantize", (made, forms.constant(node, "scale", scale)))
         forms.floats[node] = _plus_bias(forms, node, total)
     else:
@@ -74,7 +74,7 @@ def _static(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 
 def _static_matmul(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """int_matmul of two activations, or of one and a weight; int_linear with a right matrix."""
+    """int_matmul of two activations or of an activation and a weight; int_linear if the weight is on the right."""
     names, operands, zeros = ("x_zero_point", "y_zero_point"), [], {}
     scale: Any = 1.0
     known: Integers | None = None
@@ -119,8 +119,8 @@ def _sums_scale(node: Node, x_scale: float, weight_scale: Any) -> Any:
 def _integer_call(
     forms: Forms, node: Node, x: Node, zero_point: int, weight: _StoredWeight, bias: Any, x_scale: float | None
 ) -> Node:
-    """int_linear or int_conv2d on integers ``x``. A bias (float) becomes int32 in the scale of the
-    sums; without an ``x_scale`` there is none."""
+    """int_linear or int_conv2d on integers ``x``. A float bias becomes int32 in the scale of the sums;
+    without an ``x_scale`` the bias is left out."""
     graph = forms.graph
     stored = graph.get_attr(weight.path)
     args: tuple[Any, ...] = (x, stored)
@@ -148,7 +148,7 @@ def _attributes(node: Node) -> dict[str, Any]:
 
 
 def _two(value: Any, key: str) -> Any:
-    """An attribute of a convolution along one axis for one along two, the first of size 1."""
+    """An attribute of a convolution along one axis, for one along two axes of which the first has size 1."""
     if isinstance(value, str):
         return value
     first = value[0] if isinstance(value, tuple) else value
@@ -156,7 +156,7 @@ def _two(value: Any, key: str) -> Any:
 
 
 def _constant_bias(forms: Forms, node: Node) -> Any:
-    """The bias of a product as an array; None where there is none or it is computed."""
+    """The bias of a product as an array; None if there is none or it is computed."""
     bias = node.arguments.get("bias")
     if bias is None or bias.op != "get_attr":
         return None
@@ -164,7 +164,7 @@ def _constant_bias(forms: Forms, node: Node) -> Any:
 
 
 def _finite(forms: Forms, weight: Node) -> Any:
-    """The array of a weight. Raises QuantizationError unless all of it are numbers."""
+    """The array of a weight. Raises QuantizationError if it has NaN or infinities."""
     array = np.asarray(forms.module.get_attribute(weight.target))
     require_finite(weight.target, array)
     return array
@@ -183,8 +183,8 @@ def _plus_bias(forms: Forms, node: Node, total: Node) -> Node:
 
 
 def _least_scale(node: Node, bias: Any, known: Integers) -> Any:
-    """The least scale of each channel's weights for which the bias fits int32 beside the sums: it
-    matters where weights are tiny or all zero."""
+    """The least scale of each channel's weights for which int32 can hold the bias in addition to the
+    sums; it matters if weights are tiny or all zero."""
     if bias is None:
         return 0.0
     length = depth(node)
@@ -218,7 +218,7 @@ def _dynamic(forms: Forms, node: Node, qconfig: QConfig) -> None:
     per_channel = forms.number_or_buffer(f"{found.name}_scale", _sums_scale(node, 1.0, found.scale))
     if made.type.rank != scale.type.rank:  # a matrix times a vector
         scale = forms.call("squeeze", (scale,), {"axis": -1})
-    # one product, in dequantize, which no back end fuses with the addition of the bias
+    # one product in dequantize, which no back end fuses with the addition of the bias
     scales = forms.call("mul", (scale, per_channel))
     total = forms.call("dequantize", (made, scales), {}, node.name)
     forms.floats[node] = _plus_bias(forms, node, total) if node.target.name != "matmul" else total
@@ -226,8 +226,8 @@ def _dynamic(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 # -- recurrences -----------------------------------------------------------------------------------
 def _recurrence(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """int_recurrence: its states become integers within the loop, by the scale of their observer,
-    or dynamically row by row."""
+    """int_recurrence, whose states become integers within the loop: by the scale of their observer, or
+    dynamically row by row."""
     operands = node.arguments
     found = _weight(forms, node, operands["weight_hh"], qconfig)
     arguments = {
@@ -249,8 +249,8 @@ def _recurrence(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 
 def _observed_states(forms: Forms, node: Node) -> Integers:
-    """How the states of a recurrence are rounded: as their observer says, which the first one goes
-    through. Raises QuantizationError if there is none."""
+    """How the states of a recurrence are rounded, taken from the observer that the first state passes.
+    Raises QuantizationError if there is none."""
     h0 = node.arguments["h0"]
     observer = forms.prepared.get_submodule(h0.target) if h0.op == "call_module" else None
     if not isinstance(observer, Observer):
@@ -264,8 +264,8 @@ def _observed_states(forms: Forms, node: Node) -> Integers:
 
 # -- weight-only -----------------------------------------------------------------------------------
 def _weight_only(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """linear_weight_only, the weight of a matmul transposed once; or, for convolutions and
-    recurrences, the float product of a weight that is expanded by a node of its own."""
+    """linear_weight_only, with the weight of a matmul transposed once; or, for convolutions and
+    recurrences, the float product with a weight that a node of its own expands."""
     scheme, weight = qconfig.weight, weight_operand(node)
     assert scheme is not None
     found = _weight(forms, node, weight, qconfig)
@@ -292,7 +292,7 @@ def _weight_only(forms: Forms, node: Node, qconfig: QConfig) -> None:
 
 # -- tables ----------------------------------------------------------------------------------------
 def convert_table(forms: Forms, node: Node, qconfig: QConfig) -> None:
-    """An embedding: rows of i8, each with its scale, become floats when they are read."""
+    """Write an embedding: rows of i8, each with its scale, which become floats when they are read."""
     graph, weight = forms.graph, node.arguments["weight"]
     rows = QConfig(qconfig.name, None, Scheme(per="channel"))
     found = _weight(forms, node, weight, rows)
@@ -308,7 +308,7 @@ def convert_table(forms: Forms, node: Node, qconfig: QConfig) -> None:
 # -- weights ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _StoredWeight:
-    """A weight as integers in the new module: path before and after, scale (keepdims), quality and
+    """A weight as integers in the new module: its path before and after, scale (keepdims), quality and
     sizes."""
 
     name: str
@@ -320,7 +320,7 @@ class _StoredWeight:
 
 
 def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale: Any = 0.0) -> _StoredWeight:
-    """The integers of a weight, made once for readers that want the same."""
+    """The integers of a weight, computed once for readers that want the same."""
     weight, scheme, transposed = source_weight(read), qconfig.weight, is_transposed(node)
     assert weight is not None and scheme is not None
     array = _finite(forms, weight)
@@ -351,7 +351,7 @@ def _weight(forms: Forms, node: Node, read: Node, qconfig: QConfig, least_scale:
 def _note_product(
     node: Node, made: Node, qconfig: QConfig, known: Integers | None, weight: _StoredWeight | None, activation: str = ""
 ) -> None:
-    """Say on the new node what became of the old one."""
+    """Describe on the new node how the old one was converted."""
     if is_call(made, "squeeze"):  # a convolution along one axis
         made = made.args[0]
     low = high = 0.0
@@ -370,7 +370,7 @@ def _note_product(
 
 
 def note_record(made: Node, node: Node, qconfig: QConfig, scheme: str, integer: bool, bits: int, **sizes: Any) -> None:
-    """Write the :class:`Record` of what became of a node into the meta of the new one."""
+    """Write the :class:`Record` of a node's conversion into the meta of the new node."""
     op, path, count = node.target.name, node.module_path, multiply_adds(node)
     made.meta[KEY] = vars(Record(node.name, op, path, qconfig.name, scheme, integer, bits, count, **sizes))
 

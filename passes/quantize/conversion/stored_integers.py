@@ -1,6 +1,6 @@
-"""Products of values that are stored as integers, computed with the integers.
+"""Compute products of values that are stored as integers with the integers themselves.
 
-In: a program that was quantized elsewhere (pt2e, QDQ in ONNX): ``dequantize`` in front of float products. Out: the same
+In: a program that was quantized elsewhere (pt2e, QDQ in ONNX): ``dequantize`` before float products. Out: the same
 program, in which a product of two such values is one of their integers, whose sums are scaled. Before::
 
     x: f32[B,64] = ops.dequantize(q, 0.05, 3)
@@ -12,7 +12,7 @@ After::
     linear_sums: i32[B,32] = ops.int_linear(q, self.weight, x_zero_point=3)
     linear: f32[B,32] = ops.dequantize(linear_sums, self.linear_scale) + self.bias
 
-Integer sums are exact; what changes is the rounding of the float sums that they stand for.
+Integer sums are exact; only the rounding of the float sums that they replace changes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from fxlite.types import dtypes
 
 @checked
 def integer_products(gm: GraphModule) -> GraphModule:
-    """The program with integer products in place of float ones of two dequantized values: ``linear``, ``matmul`` and
-    ``conv2d``. A bias, and whatever follows, is computed in float as before. The ledger says which products stay float
-    though both operands are integers, and why."""
+    """The program with integer products in place of float products of two dequantized values (``linear``, ``matmul``
+    and ``conv2d``). A bias, and everything after it, is computed in float as before. The ledger says which products
+    stay float although both operands are integers, and why."""
     made = gm.copy()
     fold_constants(made, skip=lambda node: is_call(node, "dequantize"))
     for node in list(made.graph.nodes):
@@ -51,7 +51,7 @@ def integer_products(gm: GraphModule) -> GraphModule:
 
 @dataclass
 class _Stored:
-    """An operand: integers, the node or number of their scale, and their zero point."""
+    """An operand: its integers, the node or number of their scale, and their zero point."""
 
     integers: Node
     scale: Any
@@ -85,14 +85,14 @@ def _stored(gm: GraphModule, node: Node) -> _Stored:
 
 
 def _known(gm: GraphModule, value: Any) -> Any:
-    """The array of a number or a weight; None for what is computed."""
+    """The array of a number or a weight; None for computed values."""
     if not isinstance(value, Node):
         return np.asarray(value)
     return np.asarray(gm.get_attribute(value.target)) if value.op == "get_attr" else None
 
 
 def _product(gm: GraphModule, node: Node, x: _Stored, y: _Stored) -> Node:
-    """The scaled sums. Raises QuantizationError, or what the integer op refuses."""
+    """The scaled sums. Raises QuantizationError, or whatever the integer op raises."""
     graph, op = gm.graph, REGISTRY[f"int_{node.target.name}"]
     taken = op.signature.parameters
     points = {"x_zero_point": x.zero_point, "y_zero_point": y.zero_point}
@@ -122,7 +122,7 @@ def _is_window(node: Node) -> bool:
 
 def _scale_of_sums(gm: GraphModule, node: Node, x: _Stored, y: _Stored) -> Any:
     """The product of both scales, in the shape in which it scales the sums. Raises QuantizationError for scales that
-    differ along an axis that is summed."""
+    differ along a summed axis."""
     rank, window, is_weight = node.type.rank, _is_window(node), "weight" in node.target.signature.parameters
     ours, theirs = _sizes(x), _sizes(y)
     summed = ours[1:] if window else ours[-1:]

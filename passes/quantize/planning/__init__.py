@@ -1,1 +1,1 @@
-"""Which layer is computed by which scheme: sensitivities, plans and reports."""
+"""Choosing a scheme for each layer: sensitivities, plans and reports."""

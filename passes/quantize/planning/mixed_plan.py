@@ -1,8 +1,8 @@
 """A mixed-precision plan: which layer is computed by which scheme.
 
-In: what the planner chose, or a file that was edited. Out: a :class:`Plan`, which prints as a
-table, is kept as a TOML file, with what each layer costs in a comment, and gives the mapping that
-prepare takes. Files are read strictly: what is misspelled, missing, or not possible in the program is
+In: the planner's choice, or an edited file. Out: a :class:`Plan`, which prints as a table, can be
+stored as a TOML file with the cost of each layer in a comment, and gives the mapping that prepare
+takes. Files are read strictly: anything that is misspelled, missing, or not possible in the program is
 an error that names file and line, and the nearest name.
 """
 
@@ -42,8 +42,8 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class PlannedLayer:
-    """A layer's path and scheme ("float" or a name of the plan's schemes); what that costs, and
-    what float does (None in plans from files)."""
+    """A layer's path and scheme ("float" or a name of the plan's schemes), with the cost of that scheme
+    and of float (None in plans from files)."""
 
     path: str
     scheme: str
@@ -53,9 +53,8 @@ class PlannedLayer:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the quantized model was measured to be: signal-to-noise ratio of its results in dB and
-    bytes of its weights, beside those of the float model; and what the user's metric says (None
-    without one)."""
+    """Measurements of the quantized model: the signal-to-noise ratio of its results in dB, the bytes of
+    its weights and those of the float model, and the user's metric (None without one)."""
 
     sqnr: float
     bytes: int
@@ -65,7 +64,7 @@ class Measured:
 
     @property
     def drop(self) -> float | None:
-        """By how much the metric is lower than in float."""
+        """How much lower the metric is than in float."""
         if self.metric is None or self.metric_float is None:
             return None
         return self.metric_float - self.metric
@@ -73,8 +72,8 @@ class Measured:
 
 @dataclass(frozen=True, repr=False)
 class Plan(Printed):
-    """``layers`` in the order they run; ``elsewhere`` (path "") is for what stands in none of them:
-    the model's own forward, and modules that have no products."""
+    """``layers`` are in the order in which they run. ``elsewhere`` (path "") is for calls outside all
+    layers: the model's own forward, and modules that have no products."""
 
     program: str
     schemes: Mapping[str, QConfig]
@@ -87,19 +86,19 @@ class Plan(Printed):
         return f"{number_of(len(self.layers), 'layer')} of {self.program}"
 
     def qconfig(self, scheme: str) -> QConfig | None:
-        """The config that a name stands for; None for "float". Raises KeyError."""
+        """The config that a name stands for; None for "float". Raises KeyError for other names."""
         return None if scheme == FLOAT else self.schemes[scheme]
 
     def qconfig_mapping(self) -> QConfigMapping:
-        """The plan as rules for prepare: one for each layer, and one for all else."""
+        """The plan as rules for prepare: one for each layer, and one for everything else."""
         mapping = QConfigMapping().set_global(self.qconfig(self.elsewhere.scheme))
         for layer in self.layers:
             mapping.set_module_name(layer.path, self.qconfig(layer.scheme))
         return mapping
 
     def sqnr(self) -> dict[str, float]:
-        """The signal-to-noise ratio in dB of each layer that is not float, by path:
-        ``graph.draw("plan.svg", sqnr=plan.sqnr())`` paints it. Empty for a plan from a file."""
+        """The signal-to-noise ratio in dB of each layer that is not float, by path, for
+        ``graph.draw("plan.svg", sqnr=plan.sqnr())``. Empty for a plan from a file."""
         return {
             layer.path: layer.chosen.sqnr
             for layer in (*self.layers, self.elsewhere)
@@ -107,8 +106,8 @@ class Plan(Printed):
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as TOML, to read and edit; :func:`fxlite.passes.quantize.load_plan` reads
-        it. Raises QConfigError for configs that no preset gives."""
+        """Write the plan as TOML that can be read and edited; :func:`fxlite.passes.quantize.load_plan`
+        reads it. Raises QConfigError for configs that no preset gives."""
         Path(path).write_text(plan_text(self), encoding="utf-8")
 
     def __rich__(self) -> Any:
@@ -183,13 +182,13 @@ _ENTRY = re.compile(r"""\s*(?:"(?P<quoted>[^"]*)"|'(?P<literal>[^']*)'|(?P<bare>
 def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
     """Read a plan for a program. Each layer of it must have an entry.
 
-    Raises QConfigError, with file and line, for text that is no TOML, for names of layers, schemes
-    and options that do not exist (with the nearest), for layers without an entry, and for schemes
+    Raises QConfigError, with file and line, for text that is not TOML, for names of layers, schemes
+    and options that do not exist (with the nearest name), for layers without an entry, and for schemes
     that a layer cannot have (with the reason)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         data = tomllib.loads(text)
-    except ValueError as error:  # what is no TOML or no UTF-8, numbers of thousands of digits
+    except ValueError as error:  # neither TOML nor UTF-8, or numbers with thousands of digits
         raise QConfigError(f"{path}: this is not TOML: {lines(str(error))[:500]}") from None
     except RecursionError:
         raise QConfigError(f"{path}: this is not a plan: a value is nested too deeply") from None
@@ -197,14 +196,14 @@ def load_plan(path: str | os.PathLike[str], program: Any) -> Plan:
 
 
 class _Reader:
-    """One file that is read, for messages."""
+    """Reads one file and makes messages about it."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
         self.lines = _lines_of_keys(text)
 
     def error(self, message: object, *keys: str) -> QConfigError:
-        """An error at a key of a table; of those that are not in the text, at the file."""
+        """An error at a key of a table; if the key is not in the text, at the file."""
         line = self.lines.get(keys)
         return QConfigError(f"{self.path}{f':{line}' if line else ''}: {message}")
 
@@ -214,7 +213,7 @@ class _Reader:
             raise self.error(unknown(what, name, names), *keys)
 
     def plan(self, data: dict[str, Any], module: GraphModule) -> Plan:
-        """The plan that the data says."""
+        """The plan described by the data."""
         for key in data:
             self.known("entry", key, _KEYS, key)
         schemes = self.schemes(data.get("schemes", {}))
@@ -249,7 +248,7 @@ class _Reader:
         return made
 
     def schemes(self, given: Any) -> dict[str, QConfig]:
-        """The configs that the file gives names to."""
+        """The configs that the file defines."""
         if not _is_table(given):
             raise self.error("schemes must be a table, [schemes]", "schemes")
         found: dict[str, QConfig] = {}
@@ -273,7 +272,7 @@ class _Reader:
         return found
 
     def check_possible(self, plan: Plan, module: GraphModule) -> None:
-        """Raise for a scheme that nothing in its layer can have."""
+        """Raise an error for a scheme that nothing in its layer can have."""
         reasons: dict[str, str] = {}
         done: set[str] = set()
         for node in prepare(module, plan.qconfig_mapping()).graph.nodes:

@@ -1,25 +1,25 @@
-"""Mixed precision for a budget: :func:`plan`.
+"""Mixed precision within a budget: :func:`plan`.
 
 In: a float module, batches, and a budget of accuracy, signal-to-noise ratio, bytes or time. Out: a
 :class:`~fxlite.passes.quantize.planning.mixed_plan.Plan` whose quantized model was run and keeps
 the budget.
 
-Sensitivities come from one shadow run. By them layers go over from float to integers one after
-another, most gain for the least loss first. How
-far that may go is decided by running the quantized model, not by the estimate: noise of layers adds
-up or cancels. Where quality is the budget, the last plan in order that keeps it is found by
-bisection, as in Pandey et al. (2023); that takes quality to fall along the order, and where it does
-not, a plan is found that keeps the budget and may not be the last one.
+One shadow run gives the sensitivities. They decide in which order layers change from float to
+integers: the largest saving for the least loss first. How many of them change is decided by running
+the quantized model, not by the estimate, because the noise of layers adds up or cancels. If quality is
+the budget, the last plan in this order that keeps it is found by bisection, as in Pandey et al.
+(2023). This assumes that quality falls along the order; if it does not, the plan found keeps the
+budget but may not be the last one that does.
 
-In: for each layer its options, each with a loss of quality and a cost (bytes, seconds). Out: moves,
-from float everywhere to the cheapest; each prefix of them is a plan.
+In: for each layer its options, each with a loss of quality and a cost (bytes, seconds). Out: moves
+that lead from float everywhere to the cheapest options; each prefix of them is a plan.
 
-To choose one option for each layer, of least loss within a budget, is the multiple-choice knapsack
+Choosing one option for each layer, with the least loss within a budget, is the multiple-choice knapsack
 problem. Its greedy solution (P. Sinha and A. Zoltners, "The multiple-choice knapsack problem",
-Operations Research 27, 1979) keeps of each layer's options those on the lower convex hull of loss
-over cost and takes the steps along all hulls by loss per gain; it is optimal but for the last step.
-HAWQ-V2 (Z. Dong et al., NeurIPS 2020) plans bits like that, with the Hessian's trace as loss, and
-N. P. Pandey et al., "A practical mixed precision algorithm for post-training quantization" (2023),
+Operations Research 27, 1979) keeps for each layer the options on the lower convex hull of loss over
+cost and takes the steps along all hulls in order of loss per saving; it is optimal except for the last
+step. HAWQ-V2 (Z. Dong et al., NeurIPS 2020) plans bits in this way with the Hessian's trace as loss,
+and N. P. Pandey et al., "A practical mixed precision algorithm for post-training quantization" (2023),
 with the signal-to-noise ratio, as here.
 """
 
@@ -57,7 +57,7 @@ from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, Quantiz
 # -- the order in which layers become integers -----------------------------------------------------
 @dataclass(frozen=True)
 class Option:
-    """A way to compute a layer: its loss (0 or more, adding up over layers) and its cost."""
+    """A way to compute a layer: its loss (0 or more, additive over layers) and its cost."""
 
     scheme: str
     loss: float
@@ -66,7 +66,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Move:
-    """A layer goes over to a scheme; ``slope`` is the loss for each unit of cost that it saves."""
+    """A layer changes to a scheme; ``slope`` is the loss per unit of cost saved."""
 
     layer: str
     scheme: str
@@ -74,20 +74,20 @@ class Move:
 
 
 def moves(options: Mapping[str, Sequence[Option]]) -> list[Move]:
-    """The moves in order. The first option of a layer is where it begins; it has no loss. Options
-    that cost as much as one of less loss, or more, and those of infinite loss appear in none."""
+    """The moves in order. The first option of a layer is its start and has no loss. Options that cost
+    as much as one with less loss, or more, and those with infinite loss are never used."""
     found = [move for layer, choices in options.items() for move in _along_hull(layer, choices)]
-    # stable: of equal slopes, the moves of a layer stay in order
+    # the sort is stable: moves of a layer with equal slopes stay in order
     return sorted(found, key=lambda move: move.slope)
 
 
 def _along_hull(layer: str, choices: Sequence[Option]) -> list[Move]:
-    """The steps of one layer, of increasing slope."""
+    """The steps of one layer, by increasing slope."""
     hull = [choices[0]]
     made: list[Move] = []
     useful = [o for o in choices[:0:-1] if o.cost < choices[0].cost and math.isfinite(o.loss)]
-    # from the most to the least expensive; of equal cost, the last one stays: the least loss, and of
-    # equal loss the one that was given first
+    # from the most to the least expensive; of equal cost the last one is kept: the one with the least
+    # loss, and for equal loss the one that was given first
     for option in sorted(useful, key=lambda o: (-o.cost, -o.loss)):
         while made and (option.loss <= hull[-1].loss or _slope(hull[-1], option) <= made[-1].slope):
             hull.pop()
@@ -106,7 +106,7 @@ Metric = Callable[[GraphModule], float]
 
 
 class PlanError(QuantizationError):
-    """No plan keeps the budget; the message says how near one comes."""
+    """No plan keeps the budget; the message says how close one comes."""
 
 
 @checked
@@ -123,21 +123,22 @@ def plan(
     schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str] = SCHEMES,
     sensitivities: Sensitivity | None = None,
 ) -> Plan:
-    """Which layers to compute by which of ``schemes``, within a budget::
+    """Choose for each layer one of ``schemes`` or float, within a budget::
 
         plan = q.plan(gm, batches, metric=accuracy, max_accuracy_drop=0.005)
         plan.save("plan.toml")
         qgm = q.quantize(gm, plan.qconfig_mapping(), batches)
 
-    Quality: ``max_accuracy_drop`` of ``metric``, a function that takes the float or the quantized
-    module and returns a number, higher is better, on data of its own; or ``min_sqnr``, in dB, of
-    the model's results on the batches. What quality is left is spent on ``minimize``: "latency" or
-    "bytes". Size: ``max_bytes`` of all weights, ``max_latency`` in seconds, as estimated; they are
-    kept with the least loss. With both, the plan of least loss must keep the quality.
+    Quality is limited by ``max_accuracy_drop`` of ``metric``, a function that takes the float or the
+    quantized module and returns a number (higher is better) on data of its own; or by ``min_sqnr``,
+    the least signal-to-noise ratio in dB of the model's results on the batches. Within that limit,
+    ``minimize`` ("latency" or "bytes") is made as small as possible. Size is limited by ``max_bytes``
+    of all weights and by ``max_latency``, the estimated seconds; they are kept with the least loss.
+    If both are limited, the plan of least loss within the size must keep the quality.
     ``sensitivities`` from an earlier run replace the shadow run (and ``schemes``).
 
-    Raises PlanError, with the nearest values that can be reached, where no plan keeps the budget;
-    QConfigError for arguments that mean nothing; and what :func:`sensitivity` and the metric raise.
+    Raises PlanError, with the nearest values that can be reached, if no plan keeps the budget;
+    QConfigError for invalid arguments; and whatever :func:`sensitivity` and the metric raise.
     """
     if minimize not in ("latency", "bytes"):
         raise unknown("quantity to minimize", minimize, ("latency", "bytes"))
@@ -160,7 +161,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Budget:
-    """What is to be kept; None where there is no limit."""
+    """The limits to keep; None for no limit."""
 
     drop: float | None
     sqnr: float | None
@@ -168,7 +169,7 @@ class _Budget:
     seconds: float | None
 
     def check(self, metric: Metric | None) -> None:
-        """Raise QConfigError for a budget that means nothing."""
+        """Raise QConfigError for an invalid budget."""
         for name, limit in vars(self).items():
             if limit is not None and not isinstance(limit, (int, float, np.number)):
                 raise QConfigError(f"the budget of {name} is a number, not {limit!r}")
@@ -180,7 +181,7 @@ class _Budget:
             raise QConfigError(f"max_accuracy_drop is 0 or more, not {self.drop}")
 
     def spared(self, minimize: str) -> list[str]:
-        """What layers are to save: the sizes that are limited, else ``minimize``."""
+        """The costs to save: the sizes that are limited, or else ``minimize``."""
         limits = {"bytes": self.bytes, "latency": self.seconds}
         return [name for name, limit in limits.items() if limit is not None] or [minimize]
 
@@ -191,7 +192,7 @@ class _Budget:
         return self.drop is None or (found.drop is not None and found.drop <= self.drop)
 
     def quality_text(self, found: Measured) -> str:
-        """The qualities that are limited, as measured and as allowed."""
+        """The limited qualities, as measured and as allowed."""
         parts = []
         if self.sqnr is not None:
             parts.append(f"SQNR {decibel_text(found.sqnr)} (min_sqnr {decibel_text(self.sqnr)})")
@@ -201,7 +202,7 @@ class _Budget:
 
 
 def _order(found: Sensitivity, spared: list[str]) -> list[Move]:
-    """The moves from float to integers. Of several costs, each counts by its share of float's."""
+    """The moves from float to integers. Several costs are combined as fractions of float's."""
     wholes = {"bytes": found.bytes() or 1, "latency": found.seconds() or 1.0}
 
     def cost(choice: Choice) -> float:
@@ -220,7 +221,7 @@ def _order(found: Sensitivity, spared: list[str]) -> list[Move]:
 
 @dataclass(frozen=True)
 class _Search:
-    """Plans by how many moves are made, each measured once."""
+    """Plans by the number of moves made, each measured once."""
 
     module: GraphModule
     data: list[Arguments]
@@ -232,7 +233,7 @@ class _Search:
     expected: dict[str, Any] = field(default_factory=dict)
 
     def chosen(self, count: int) -> dict[str, str]:
-        """The scheme of each layer after some moves."""
+        """The scheme of each layer after ``count`` moves."""
         schemes = {layer.path: FLOAT for layer in self.found.layers}
         return schemes | {move.layer: move.scheme for move in self.order[:count]}
 
@@ -252,7 +253,7 @@ class _Search:
         return found
 
     def plan(self, count: int) -> Plan:
-        """The plan after some moves, measured."""
+        """The measured plan after ``count`` moves."""
         if count not in self.tried:
             made = _plan_of(self.found, self.chosen(count))
             self.tried[count] = replace(made, measured=self._measured(made))
@@ -287,8 +288,8 @@ class _Search:
 
 @checked
 def results_sqnr(program: Any, quantized: GraphModule, batches: Iterable[Any]) -> float:
-    """Signal-to-noise ratio in dB of a quantized module's results: those of the float program, over
-    the difference; infinite where there is none."""
+    """Signal-to-noise ratio in dB of a quantized module's results: those of the float program over the
+    difference; infinite if there is none."""
     module, data = as_module(program), as_batches(batches)
     return _sqnr([results(module, *given) for given in data], quantized, data)
 
@@ -312,7 +313,7 @@ def _plan_of(found: Sensitivity, chosen: Mapping[str, str]) -> Plan:
 
 
 def _within_quality(search: _Search) -> Plan:
-    """The last plan that keeps the quality, by bisection."""
+    """The last plan that keeps the quality, found by bisection."""
 
     def holds(count: int) -> bool:
         measured = search.plan(count).measured
@@ -337,7 +338,7 @@ def _within_quality(search: _Search) -> Plan:
 
 
 def _within_size(search: _Search) -> Plan:
-    """The first plan that is small and fast enough; it must have the quality, too."""
+    """The first plan that is small and fast enough; it must also keep the quality."""
     budget = search.budget
     sizes = search.sizes()
     for count, (size, seconds) in enumerate(sizes):
@@ -366,8 +367,8 @@ def _within_size(search: _Search) -> Plan:
 
 
 def _quality_is_lost(search: _Search, measured: Measured) -> str:
-    """The message for a size that costs too much quality: what it costs, and the size of the
-    smallest plan that has the quality."""
+    """The message if keeping the size costs too much quality: the quality left, and the size of the
+    smallest plan that keeps the quality."""
     found = _within_quality(search)
     count = next(c for c, p in search.tried.items() if p is found)
     size, seconds = search.sizes()[count]

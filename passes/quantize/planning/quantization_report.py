@@ -1,8 +1,8 @@
-"""What quantization did to a program: :func:`report`.
+"""The effect of quantization on a program: :func:`report`.
 
-In: a module from convert, as it is or loaded from a file. Out: a :class:`QuantizationReport`, which
+In: a module from convert, or one loaded from its file. Out: a :class:`QuantizationReport`, which
 prints as a table: each product with its scheme, range and bytes, the share of multiply-adds in
-integers, what stayed float and why.
+integers, and which products stayed float and why.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fxlite.types.shapes import Dim
 
 @dataclass(frozen=True)
 class FloatProduct:
-    """A product that stayed float: its node, op, multiply-adds, and why."""
+    """A product that stayed float: its node, op, multiply-adds, and the reason."""
 
     name: str
     op: str
@@ -35,9 +35,9 @@ class FloatProduct:
 
 @dataclass(frozen=True, repr=False)
 class QuantizationReport(Printed):
-    """``rows`` in the order of the graph; ``kept`` are the products in float. ``others`` counts the
-    ops that compute with floats and are no products; ``unmatched`` are rules of the mapping that
-    matched nothing. ``sizes`` are values of named dims; others count as 1."""
+    """``rows`` are in the order of the graph; ``kept`` are the products in float. ``others`` counts the
+    float ops that are not products; ``unmatched`` are rules of the mapping that matched nothing.
+    ``sizes`` are values of named dims; dims without a value count as 1."""
 
     rows: list[Record]
     kept: list[FloatProduct]
@@ -59,7 +59,7 @@ class QuantizationReport(Printed):
 
     @property
     def integer_share(self) -> float:
-        """The share of multiply-adds that are integer arithmetic, 0..1; 1 where there are none."""
+        """The share of multiply-adds that are integer arithmetic, 0..1; 1 if there are none."""
         inside = sum(self.count(r.multiply_adds) for r in self.rows if r.integer)
         outside = sum(self.count(r.multiply_adds) for r in self.rows if not r.integer)
         outside += sum(self.count(k.multiply_adds) for k in self.kept)
@@ -98,7 +98,7 @@ class QuantizationReport(Printed):
         return Group(table, self._legend(), *lines) if self.rows else Group(*lines)
 
     def _legend(self) -> str:
-        """What the columns of the table mean here: how weights are cut up, sizes of named dims."""
+        """What the columns of the table mean here: how weights are divided, and sizes of named dims."""
         parts = [part for row in self.rows for part in row.scheme.split(", ")]
         weights = dict.fromkeys(p.removeprefix("weight ") for p in parts if p.startswith("weight "))
         names = {name for row in self.rows for name in shapes.names(row.multiply_adds)}
@@ -112,9 +112,9 @@ class QuantizationReport(Printed):
 def report(
     quantized: GraphModule, sizes: Mapping[str, int] | None = None, sqnr: Mapping[str, float] | None = None
 ) -> QuantizationReport:
-    """What became of each product of a quantized module. ``sizes`` are values of named dims, by
-    which multiply-adds are weighed; ``sqnr`` has measured signal-to-noise ratios in dB by the name
-    of the float node, shown in place of the weight's own.
+    """Describe how each product of a module was quantized. ``sizes`` are values of named dims, by which
+    multiply-adds are weighted; ``sqnr`` has measured signal-to-noise ratios in dB by the name of the
+    float node, shown in place of the weight's own.
 
     Raises QuantizationError for a module that does not come from convert."""
     summary = None
@@ -160,8 +160,8 @@ def _is_arithmetic(node: Any) -> bool:
 
 
 def _short(row: Record) -> str:
-    """``u8 × i8`` of "u8 per tensor, weight i8 per channel", ``f32 × i8`` of the weight alone, ``u8
-    × u8`` of a product of two activations."""
+    """``u8 × i8`` for "u8 per tensor, weight i8 per channel", ``f32 × i8`` if only the weight is
+    quantized, ``u8 × u8`` for a product of two activations."""
     parts = [part.removeprefix("weight ").split(" per ")[0] for part in row.scheme.split(", ")]
     if row.scheme.startswith("weight "):
         parts = ["f32", *parts]
@@ -171,5 +171,5 @@ def _short(row: Record) -> str:
 
 
 def _dynamic(scheme: str) -> str:
-    """``per image`` of "i8 per image, weight i8 per channel"; nothing of weights alone."""
+    """``per image`` for "i8 per image, weight i8 per channel"; empty if only the weight is quantized."""
     return "" if scheme.startswith("weight ") else scheme.split(", ")[0].partition(" ")[2]

@@ -1,16 +1,16 @@
-"""What quantization does to each layer: :func:`sensitivity`; and how the planner prints it.
+"""The effect of quantization on each layer: :func:`sensitivity`; and the tables of the planner.
 
 In: a float module, batches, and the schemes to choose from. Out: a :class:`Sensitivity`: for each
-layer and scheme the signal-to-noise ratio, the bytes of the weights and an estimate of the time;
-what :func:`fxlite.passes.quantize.plan` chooses from. A *layer* is a module in whose own forward
-products or tables of embeddings stand, known by its path.
+layer and scheme the signal-to-noise ratio, the bytes of the weights and an estimate of the time, from
+which :func:`fxlite.passes.quantize.plan` chooses. A *layer* is a module whose own forward contains
+products or embedding tables; it is identified by its path.
 
-The estimate that plans go by is the least time that a product takes by the roofline model
-(:mod:`fxlite.show.node_cost`): arithmetic at the machine's rate for float32 or for 8-bit integers,
-and the bytes that are read and written; the larger of the two. It is the same for every back end,
-and knows nothing of how good a kernel is. What stands between products is not counted: compiled
-code computes it in their loops. What a whole model takes is measured by
-:func:`fxlite.passes.profile`.
+The estimate used for plans is the least time of a product by the roofline model
+(:mod:`fxlite.show.node_cost`): the larger of the time for the arithmetic, at the machine's rate for
+float32 or for 8-bit integers, and the time to read and write the bytes. It is the same for every back
+end and ignores the quality of kernels. Operations between products are not counted, because compiled
+code computes them in the loops of the products. Use :func:`fxlite.passes.profile` to measure a whole
+model.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ FLOAT = "float"
 
 @dataclass(frozen=True)
 class Choice:
-    """A layer computed by one scheme: ``sqnr`` in dB (infinite where nothing differs), ``bytes`` of
-    its weights with their scales, estimated ``seconds`` (None without roofs)."""
+    """A layer computed by one scheme: ``sqnr`` in dB (infinite if nothing differs), ``bytes`` of its
+    weights with their scales, and the estimated ``seconds`` (None without roofs)."""
 
     sqnr: float
     bytes: int
@@ -70,7 +70,7 @@ class Choice:
 @dataclass(frozen=True)
 class Layer:
     """A layer: its path ("" for the model's own forward), the ops of its products, the choices by
-    scheme ("float" first), and for the schemes that nothing of it can have, why not."""
+    scheme ("float" first), and for each scheme that it cannot have the reason."""
 
     path: str
     ops: tuple[str, ...]
@@ -80,8 +80,8 @@ class Layer:
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Printed):
-    """The layers in the order they run. ``of`` says whose signal-to-noise ratios they are:
-    "layer" or "output". ``other_bytes`` are those of weights that are in no layer (biases, norms).
+    """The layers in the order in which they run. ``of`` says what the ratios refer to: "layer" or
+    "output". ``other_bytes`` are those of weights outside all layers (biases, norms).
     """
 
     program: str
@@ -101,9 +101,9 @@ class Sensitivity(Printed):
             raise unknown("scheme", scheme, (FLOAT, *self.schemes))
 
     def sqnr(self, scheme: str) -> dict[str, float]:
-        """The signal-to-noise ratio of each layer in dB, by path: ``graph.draw("x.svg",
-        sqnr=found.sqnr("static_int8"))`` paints it. Raises QConfigError for other schemes, as the
-        methods below."""
+        """The signal-to-noise ratio of each layer in dB, by path, for ``graph.draw("x.svg",
+        sqnr=found.sqnr("static_int8"))``. This method and the ones below raise QConfigError for unknown
+        schemes."""
         self._check(scheme)
         return {x.path: x.choices[scheme].sqnr for x in self.layers if scheme in x.choices}
 
@@ -113,13 +113,13 @@ class Sensitivity(Printed):
         return self.other_bytes + sum(_chosen(x, scheme).bytes for x in self.layers)
 
     def seconds(self, scheme: str = FLOAT) -> float | None:
-        """Estimated seconds of all products, likewise; None without roofs."""
+        """Estimated seconds of all products under the same assumption; None without roofs."""
         self._check(scheme)
         found = [_chosen(x, scheme).seconds for x in self.layers]
         return None if None in found else math.fsum(s for s in found if s is not None)
 
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A picture: the ratio of each layer by each scheme; written to ``path`` if there is one. Returns it."""
+        """A picture of the ratio of each layer by scheme. Returns SVG text, also written to ``path`` if given."""
         from fxlite.passes.quantize.planning.sensitivity_plot import sensitivity_svg
 
         text = sensitivity_svg(self)
@@ -128,7 +128,7 @@ class Sensitivity(Printed):
         return text
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the picture, and the table."""
+        """The picture and the table, for notebooks."""
         return picture_html(self.to_svg()) + super()._repr_html_()
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
@@ -151,19 +151,19 @@ def sensitivity(
 ) -> Sensitivity:
     """How much each layer loses by each scheme, alone: ``print(q.sensitivity(gm, batches))``.
 
-    A batch is an array, a tuple of the inputs in order, or a dict of them by name. ``schemes`` are
+    A batch is an array, a tuple of the inputs in order, or a dict of inputs by name. ``schemes`` are
     presets by name, configs, or a dict that gives names to configs. Calibration (one run for each
     static scheme) is followed by one *shadow run*: each layer's products are computed in float and,
-    from the same operands, by each scheme; the ratio is that of the products' results, in dB over
-    all batches. Where a layer has several products, their noise-to-signal ratios add up.
-    ``of="output"`` gives the ratio of the model's results instead, with that layer alone quantized;
-    for it the rest of the model runs once more for each layer and scheme.
+    from the same operands, by each scheme; the ratio in dB compares their results over all batches. If
+    a layer has several products, their noise-to-signal ratios are added. ``of="output"`` gives the
+    ratio of the model's results instead, with only that layer quantized; for this the rest of the
+    model runs once more for each layer and scheme.
 
-    The time is the least that the machine's measured rates allow for the first batch's sizes
-    (:mod:`fxlite.passes.quantize.planning.sensitivity`); ``roofs`` stand for another machine.
+    The time is the least that the machine's measured rates allow for the sizes of the first batch
+    (:mod:`fxlite.passes.quantize.planning.sensitivity`); ``roofs`` can describe another machine.
 
-    Raises QConfigError for schemes that do not exist or cast, QuantizationError without a batch,
-    and what prepare and calling the program raise."""
+    Raises QConfigError for schemes that do not exist or are casts, QuantizationError without a batch,
+    and whatever prepare and calling the program raise."""
     if of not in ("layer", "output"):
         raise QConfigError(f'of is "layer" or "output", not {of!r}')
     module, configs, data = as_module(program), named_configs(schemes), as_batches(batches)
@@ -192,9 +192,9 @@ def sensitivity(
 # -- what is to be run -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Study:
-    """``base`` is the calibrated graph, ``layers`` its products by path. ``ways`` and ``refused``
-    say by scheme how each is computed, or why not. ``own_bytes`` are those of the float weights
-    that a product is the first to read."""
+    """``base`` is the calibrated graph, and ``layers`` its products by path. ``ways`` and ``refused``
+    say by scheme how each product is computed, or why it cannot be. ``own_bytes`` are those of the
+    float weights that a product is the first to read."""
 
     base: GraphModule
     configs: Mapping[str, QConfig]
@@ -210,7 +210,7 @@ def _study(module: GraphModule, configs: Mapping[str, QConfig], data: list[Argum
         if config.mode == "static":
             prepared[name] = calibrated(module, QConfigMapping().set_global(config), data)
     ranges = {name: operand_ranges(found) for name, found in prepared.items()}
-    if not prepared:  # nothing to calibrate, but prepare also cleans up
+    if not prepared:  # there is nothing to calibrate, but prepare also cleans up
         name, config = next(iter(configs.items()))
         prepared[name] = prepare(module, QConfigMapping().set_global(config))
     base = next(iter(prepared.values()))
@@ -249,7 +249,7 @@ def _why_not(node: Node, config: QConfig) -> str | None:
 
 
 def _add_outputs(shadow: Shadow, study: _Study, outputs: dict[tuple[str, str], Powers]) -> None:
-    """Run what depends on each layer once more, by each scheme."""
+    """Run everything that depends on each layer once more, by each scheme."""
     exact = float_results(shadow)
     for path, nodes in study.layers.items():
         for scheme in study.configs:
@@ -313,14 +313,14 @@ _FLOAT_BYTES = 4
 def product_seconds(
     node: Node, qconfig: QConfig | None, weight_bytes: int, sizes: Mapping[str, int], roofs: Roofs
 ) -> float:
-    """Least seconds of a product, or of reading rows of an embedding, on all threads. None is
-    float32, with the costs of :mod:`fxlite.show.node_cost`; under a config the weight has
+    """Least seconds of a product, or of reading rows of an embedding, on all threads. Without a config
+    it is float32, with the costs of :mod:`fxlite.show.node_cost`; with a config the weight has
     ``weight_bytes``.
 
-    Static: operands and result are 8-bit integers. Dynamic: the operand is read in float, written
+    Static: operands and result are 8-bit integers. Dynamic: the operand is read in float, and written
     and read in integers; the result is float, as that of a recurrence always is. Weight-only: float
-    arithmetic, fewer bytes; what is expanded when the program is compiled takes as long as in
-    float."""
+    arithmetic with fewer bytes; a weight that is expanded when the program is compiled takes as long as
+    in float."""
 
     def number(dim: Any) -> int:
         return int(shapes.substitute(dim or 0, sizes))
@@ -355,12 +355,12 @@ ROOT = "(root)"
 
 # -- tables ----------------------------------------------------------------------------------------
 def decibel_text(sqnr: float) -> str:
-    """``38.2 dB``; ``exact`` where nothing differs."""
+    """``38.2 dB``, or ``exact`` if nothing differs."""
     return "exact" if sqnr == math.inf else f"{sqnr:.1f} dB"
 
 
 def cost_text(before: Choice, after: Choice) -> str:
-    """``1,184 -> 340 bytes, 1.2 µs -> 410 ns``: in float, and now."""
+    """``1,184 -> 340 bytes, 1.2 µs -> 410 ns``: in float, then with the scheme."""
     text = f"{before.bytes:,} -> {after.bytes:,} bytes"
     if before.seconds is None or after.seconds is None:
         return text
@@ -368,9 +368,9 @@ def cost_text(before: Choice, after: Choice) -> str:
 
 
 def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
-    """A row for each layer, the ratios by each scheme in columns; below the bytes and estimated
-    times of the whole, and what no layer can have and why. In less than 100 columns the schemes'
-    names take two lines."""
+    """A row for each layer with the ratio by each scheme in columns; below them the total bytes and
+    estimated times, and which schemes no layer can have, with the reason. In less than 100 columns the
+    schemes' names take two lines."""
     from rich.console import Group
     from rich.text import Text
 
@@ -419,7 +419,7 @@ def _refusals(found: Sensitivity) -> Iterator[str]:
 
 
 def plan_table(plan: Plan) -> Any:
-    """A row for each layer, with what its scheme costs; below what was measured."""
+    """A row for each layer with the cost of its scheme; below them the measurements."""
     from rich.console import Group
 
     table = borderless(("layer", "scheme"), ("SQNR", "bytes", "in float", "time", "in float"), folded=1)

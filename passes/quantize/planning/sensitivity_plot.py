@@ -1,8 +1,8 @@
-"""What each scheme leaves of each layer, as SVG that stands on its own.
+"""The quality that each scheme leaves in each layer, as self-contained SVG.
 
-In: a :class:`~fxlite.passes.quantize.planning.sensitivity.Sensitivity`. Out: a row for each layer in the order
-they run, and in it a mark for each scheme at its signal-to-noise ratio in decibels: the farther to the right, the
-less is lost.
+In: a :class:`~fxlite.passes.quantize.planning.sensitivity.Sensitivity`. Out: a plot with a row for each layer in the
+order in which they run, and in it a mark for each scheme at its signal-to-noise ratio in decibels: the farther right,
+the smaller the loss.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fxlite.passes.quantize.planning.sensitivity import Layer, Sensitivity
 
 _WIDTH, _ROW, _TOP, _BELOW = 560.0, 20.0, 58, 70
-_MOST_ROWS = 80  # layers; of more, those that lose most are drawn
-_LETTER = 6.8  # pixels
+_MOST_ROWS = 80  # layers; if there are more, those that lose most are drawn
+_LETTER = 6.8  # width of a character in pixels
 _LONGEST = 40  # characters of a layer's path
 #: Colours and shapes of schemes, so that they are told apart without colours, too.
 _SHAPES = ("M-5,-5 h10 v10 h-10 z", "M0,-6 l6,6 l-6,6 l-6,-6 z", "M0,-6 l6,11 h-12 z", "M-6,0 h12 M0,-6 v12")

@@ -1,12 +1,12 @@
-"""Float and quantized layers side by side: one run that tells what rounding does to each layer.
+"""Compute float and quantized layers side by side, in one run that shows the rounding error of each.
 
-In: a prepared graph, for each of its products (and tables) the ways to compute it, and arguments.
-Out: powers of signal and noise. While the float program runs, each product is computed once more
-for each way, from the same float values, rounded first; what its result differs by is that way's
-noise. So a run takes as long as the model for each way, whatever the number of layers.
+In: a prepared graph, the ways to compute each of its products (and tables), and arguments. Out: powers
+of signal and noise. While the float program runs, each product is also computed in each of its ways
+from the same float values, which are rounded first; the difference of its result is the noise of that
+way. So a run takes about as long as one run of the model for each way, whatever the number of layers.
 
-What an integer product gives is computed in float here: operands and weights are rounded to the
-numbers that their integers stand for. The two differ by float32's own rounding alone.
+The results of integer products are computed in float here: operands and weights are rounded to the
+numbers that their integers represent. The two differ only by the rounding of float32.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from fxlite.passes.rewrite.rule import is_call
 
 @dataclass(frozen=True)
 class Way:
-    """One way to compute a product: ``rounded`` gives for operands that are rounded what makes them
-    so. ``weight_bytes`` are those of the integers and their scales. ``function`` is called in place
-    of the op, if there is one."""
+    """One way to compute a product: ``rounded`` has, for each operand that is rounded, the function
+    that does so. ``weight_bytes`` are those of the integers and their scales. ``function``, if given, is
+    called in place of the op."""
 
     rounded: Mapping[Node, Callable[[Any], Any]]
     weight_bytes: int
@@ -63,8 +63,8 @@ Ranges = Mapping[tuple[str, int], tuple[float, int]]
 
 
 def operand_ranges(prepared: GraphModule) -> Ranges:
-    """What a calibrated module knows of its products' operands. An op that runs on integers hands
-    on the scale that it was given."""
+    """The ranges of the operands of products in a calibrated module. An op that runs on integers passes
+    on the scale of its operand."""
     known: dict[Node, tuple[float, int]] = {}
     found: dict[tuple[str, int], tuple[float, int]] = {}
     for node in prepared.graph.nodes:
@@ -91,8 +91,8 @@ Stored = dict[tuple[str, Scheme, tuple[int, ...], bool], QuantizedWeight]
 
 
 def way_of(node: Node, qconfig: QConfig, ranges: Ranges, stored: Stored) -> Way:
-    """How a product is computed under a config; ``ranges`` are for a static one. Integers that are
-    not in ``stored`` yet are put there.
+    """How a product is computed under a config; a static config uses ``ranges``. Integers that are not
+    in ``stored`` yet are added to it.
 
     Raises QuantizationError for weights that are not finite."""
     rounded: dict[Node, Callable[[Any], Any]] = {}
@@ -125,8 +125,8 @@ def _by_range(scheme: Scheme, known: tuple[float, int]) -> Callable[[Any], Any]:
 
 
 def _restored(found: QuantizedWeight, scheme: Scheme, transposed: bool) -> Callable[[Any], Any]:
-    """Takes the float weight and gives the numbers that its integers stand for. They are made each
-    time: only integers are kept."""
+    """A function from the float weight to the numbers that its integers represent. They are recomputed
+    each time, so that only integers are stored."""
 
     def restored(weight: Any) -> Any:
         numbers = restored_weight(found, scheme)
@@ -148,28 +148,28 @@ def _integers(node: Node, weight: Node, scheme: Scheme, stored: Stored) -> Quant
 
 @dataclass
 class Powers:
-    """Sums of squares: of a float result, and of what another result differs from it by."""
+    """Sums of squares: of a float result, and of another result's difference from it."""
 
     signal: float = 0.0
     noise: float = 0.0
 
     def add(self, signal: Any, other: Any) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         wide = np.asarray(signal, np.float64)
         self.signal += float(np.sum(wide**2))
         self.noise += float(np.sum((wide - other) ** 2))
 
     @property
     def ratio(self) -> float:
-        """Noise by signal; 0 where both are 0, infinite where there is nothing but noise."""
+        """Noise divided by signal; 0 if both are 0, infinite if there is only noise."""
         if self.noise == 0:
             return 0.0
         return self.noise / self.signal if self.signal else float("inf")
 
 
 class Shadow(Interpreter):
-    """Runs a prepared graph in float, and each product in its other ways, too. ``powers`` has what
-    was found by product and scheme; with ``keep`` all values stay in ``env``."""
+    """Runs a prepared graph in float, and each product also in its other ways. ``powers`` has the
+    results by product and scheme; with ``keep`` all values stay in ``env``."""
 
     def __init__(self, prepared: GraphModule, ways: Mapping[Node, Mapping[str, Way]], keep: bool = False) -> None:
         super().__init__(prepared, garbage_collect_values=not keep)
@@ -179,7 +179,7 @@ class Shadow(Interpreter):
         }
 
     def call_module(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Observers are calibrated already and let values through."""
+        """Observers are calibrated already and pass values through."""
         if isinstance(self.module.get_submodule(target), Observer):
             return args[0]
         return super().call_module(target, args, kwargs)
@@ -191,7 +191,7 @@ class Shadow(Interpreter):
         return value
 
     def _computed(self, node: Node, way: Way) -> Any:
-        """The product's result in another way, from values in ``env``."""
+        """The product's result in another way, computed from values in ``env``."""
 
         def value(used: Node) -> Any:
             found = self.env[used]
@@ -203,8 +203,8 @@ class Shadow(Interpreter):
         return self.call_function(node.target, args, kwargs)
 
     def rerun(self, products: list[Node], scheme: str) -> list[Any]:
-        """The results with some products computed in another way; only what depends on them runs.
-        The run before must have kept its values."""
+        """The results with some products computed in another way; only nodes that depend on them run.
+        The previous run must have kept its values."""
         kept = self.env
         self.env = dict(kept)
         changed: set[Node] = set()

@@ -1,1 +1,1 @@
-"""How values become integers, said as data: schemes, mappings, observers, parameters."""
+"""How values become integers, described as data: schemes, mappings, observers, parameters."""

@@ -1,8 +1,8 @@
 """Which op gets which config: :class:`QConfigMapping`, with torch's names and precedence.
 
 In: rules for everything, for types of ops and modules, for module names by regular expression, and
-for single modules. Out: the config of every call of a graph, and which rules matched nothing. A
-rule for a module that does not exist is an error: it would quantize nothing, silently.
+for single modules. Out: the config of every call of a graph, and which rules matched nothing. A rule
+for a module that does not exist is an error, because it would silently quantize nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fxlite.passes.quantize.schemes.scheme import QConfig, QConfigError, as_qcon
 
 
 class QConfigMapping:
-    """Rules, the later of this list the stronger: one for everything (``set_global``), for an op or
-    a class of modules (``set_object_type``), for module names that match a regular expression from
-    their start (``set_module_name_regex``; of several the first one set), for a module and what is
-    in it (``set_module_name``; the innermost). A config of None leaves in float.
+    """Rules in increasing order of precedence: for everything (``set_global``); for an op or a class of
+    modules (``set_object_type``); for module names that match a regular expression from their start
+    (``set_module_name_regex``; the first matching one counts); and for a module and everything inside
+    it (``set_module_name``; the innermost counts). A config of None means float.
 
     Methods change the mapping and return it."""
 
@@ -34,20 +34,20 @@ class QConfigMapping:
         self.module_names: dict[str, QConfig | None] = {}
 
     def set_global(self, qconfig: QConfig | str | None) -> QConfigMapping:
-        """The config of what no other rule is for."""
+        """Set the config of everything that no other rule covers."""
         self.global_qconfig = as_qconfig(qconfig)
         return self
 
     def set_object_type(self, object_type: Any, qconfig: QConfig | str | None) -> QConfigMapping:
-        """For an op (``fx.ops.linear``, "linear", ``F.linear``) or for everything in modules of a
-        class (``nn.Linear``, "Linear") whose own forward computes something, which is what a graph
-        knows of classes. Raises QConfigError for what is neither."""
+        """Set the config of an op (``fx.ops.linear``, "linear", ``F.linear``), or of everything in
+        modules of a class (``nn.Linear``, "Linear") whose own forward computes something; a graph knows
+        no other classes. Raises QConfigError for anything else."""
         self.object_types[type_name(object_type)] = as_qconfig(qconfig)
         return self
 
     def set_module_name_regex(self, pattern: str, qconfig: QConfig | str | None) -> QConfigMapping:
-        """For modules whose path matches from its start. Raises QConfigError for what is no regular
-        expression."""
+        """Set the config of modules whose path matches the pattern from its start. Raises QConfigError
+        for an invalid regular expression."""
         try:
             re.compile(_name(pattern, "a pattern"))
         except re.error as error:
@@ -56,8 +56,8 @@ class QConfigMapping:
         return self
 
     def set_module_name(self, module_name: str, qconfig: QConfig | str | None) -> QConfigMapping:
-        """For the module at a path, and the modules in it. Raises QConfigError for what is no
-        text."""
+        """Set the config of the module at a path and the modules inside it. Raises QConfigError if the
+        name is not a string."""
         self.module_names[_name(module_name, "a module's path")] = as_qconfig(qconfig)
         return self
 
@@ -83,10 +83,11 @@ def _name(value: Any, what: str) -> str:
 
 
 def type_name(object_type: Any) -> str:
-    """The name by which a rule knows an op or a class: ops by their name, whatever alias is given.
+    """The name by which rules know an op or a class; ops are known by their own name, whatever alias is
+    given.
 
-    Raises QConfigError for what is neither; names alone may be a program's own classes and are
-    checked when the program is known."""
+    Raises QConfigError for anything else. Names given as text may be those of a program's own classes
+    and are checked when the program is known."""
     if isinstance(object_type, Op):
         return object_type.name
     if isinstance(object_type, type) and issubclass(object_type, Module):
@@ -104,7 +105,7 @@ def type_name(object_type: Any) -> str:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The config of each call (None: float), the rule it is from, and rules that matched nothing,
+    """The config of each call (None: float), the rule that gave it, and the rules that matched nothing,
     as text."""
 
     qconfigs: dict[Node, QConfig | None]
@@ -118,7 +119,7 @@ def resolve(mapping: QConfigMapping, graph: Graph) -> Resolution:
     if not isinstance(mapping, QConfigMapping):
         raise QConfigError(f"give a QConfigMapping: QConfigMapping().set_global(static_int8()), not {mapping!r}")
     calls = [n for n in graph.nodes if n.op == "call_function"]
-    classes: dict[str, str] = {}  # module path -> class name, "" where no call stands in it itself
+    classes: dict[str, str] = {}  # module path -> class name, "" if the module itself makes no call
     for node in calls:
         for path in _ancestors(node):
             classes.setdefault(path, "")
@@ -143,7 +144,7 @@ def resolve(mapping: QConfigMapping, graph: Graph) -> Resolution:
 def _strongest(
     mapping: QConfigMapping, node: Node, classes: dict[str, str], matched: set[tuple[str, str]]
 ) -> tuple[str, QConfig | None]:
-    """The rule for a call and its config; all rules that fit go into ``matched``."""
+    """The rule for a call and its config; all rules that fit are added to ``matched``."""
     found: list[tuple[str, QConfig | None]] = []
     paths = _ancestors(node)
     for path in paths:  # innermost first
@@ -163,7 +164,7 @@ def _strongest(
 
 
 def _ancestors(node: Node) -> list[str]:
-    """Paths of the modules a call stands in, the innermost first, without the root."""
+    """Paths of the modules that contain a call, innermost first, without the root."""
     paths: list[str] = []
     path = node.module_path
     while path:

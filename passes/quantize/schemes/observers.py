@@ -1,11 +1,11 @@
-"""Observers: modules that let a value through and note its range.
+"""Observers: modules that pass a value through and record its range.
 
-In: values, one batch after the other. Out: a range, zero included, and from it scale and zero
-point. In a prepared graph each observed value goes through one (``self.observers.relu(relu)``);
-values that must have the same scale go through the same one. What an observer knows is in its
-buffers, so that it is copied and shown with the module. Some count values in equal bins from -limit
-to limit, and take the range from that histogram: a percentile, least squared error, least
-divergence.
+In: values, one batch after the other. Out: a range that includes zero, and from it scale and zero
+point. In a prepared graph each observed value goes through an observer
+(``self.observers.relu(relu)``); values that must have the same scale share one. An observer keeps its
+state in buffers, so that it is copied and shown with the module. Some count values in equal bins from
+-limit to limit, and derive the range from that histogram: a percentile, the least squared error, or
+the least divergence.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fxlite.passes.quantize.schemes.scheme import QConfigError, QuantizationErro
 
 # -- ranges from a histogram -----------------------------------------------------------------------
 BINS = 4096  # half of them on each side of zero
-_STEPS = 64  # ranges tried, from all of it down to 1/64
+_STEPS = 64  # ranges to try, from the whole range down to 1/64
 
 
 def percentile_range(counts: Any, limit: float, low: float, high: float, percentile: float) -> tuple[float, float]:
-    """The range that leaves (100 - ``percentile``) % of the values outside, half on each side where
-    there are both signs; low and high are the exact extremes (Wu et al., "Integer quantization for
-    deep learning inference", 2020)."""
+    """The range that leaves (100 - ``percentile``) % of the values outside, half of them on each side if
+    there are both signs; ``low`` and ``high`` are the exact extremes (Wu et al., "Integer quantization
+    for deep learning inference", 2020)."""
     outside = counts.sum() * (1 - percentile / 100)
     two_sided = low < 0 < high
     share = outside / 2 if two_sided else outside
@@ -44,11 +44,11 @@ def percentile_range(counts: Any, limit: float, low: float, high: float, percent
 
 def count_in_bins(counts: Any, limit: float, values: Any) -> float:
     """Add finite numbers to counts in :data:`BINS` equal bins from -limit to limit; returns the new
-    limit. Where a number does not fit, the limit doubles and pairs of bins become one, so counts
+    limit. If a number does not fit, the limit is doubled and pairs of bins are merged, so that counts
     stay exact."""
     half = BINS // 2
     largest = float(np.abs(values).max(initial=0.0))
-    if limit == 0:  # nothing but zeros so far, which are in the bin above zero
+    if limit == 0:  # only zeros so far, which are in the bin above zero
         limit = largest
     while largest > limit:
         limit *= 2
@@ -63,11 +63,11 @@ def count_in_bins(counts: Any, limit: float, values: Any) -> float:
 
 
 def mse_range(counts: Any, limit: float, low: float, high: float, scheme: Scheme) -> tuple[float, float]:
-    """The range of least squared error of what is rounded and what is cut off together, the bins'
-    centres standing for their values (Nagel et al., "A white paper on neural network
-    quantization", 2021, section 3.1).
+    """The range with the least total squared error of rounding and clipping, where the centre of each
+    bin stands for its values (Nagel et al., "A white paper on neural network quantization", 2021,
+    section 3.1).
 
-    Of affine ranges first both ends shrink together, then each by itself."""
+    For an affine range both ends first shrink together, then each separately."""
     used = np.flatnonzero(counts)
     weights = counts[used].astype(np.float64)
     centres = (used + 0.5) * (2 * limit / BINS) - limit
@@ -88,11 +88,11 @@ def mse_range(counts: Any, limit: float, low: float, high: float, scheme: Scheme
 
 
 def entropy_range(counts: Any, limit: float, low: float, high: float, scheme: Scheme) -> tuple[float, float]:
-    """The range whose quantized distribution tells least apart from the true one, by the
-    Kullback-Leibler divergence of magnitudes (Migacz, "8-bit inference with TensorRT", 2017).
+    """The range whose quantized distribution is closest to the true one, by the Kullback-Leibler
+    divergence of magnitudes (Migacz, "8-bit inference with TensorRT", 2017).
 
-    The bin at zero counts as much as the next one: zeros are exact in any range, and after a relu
-    they would outweigh all others."""
+    The bin at zero gets the count of the next one: zeros are exact in any range, and after a relu they
+    would outweigh all others."""
     half = BINS // 2
     magnitudes = (counts[half:] + counts[:half][::-1]).astype(np.float64)
     magnitudes[0] = magnitudes[1]
@@ -100,12 +100,12 @@ def entropy_range(counts: Any, limit: float, low: float, high: float, scheme: Sc
     one_sided = not scheme.symmetric and not low < 0 < high
     levels = qmax - qmin + 1 if one_sided else (qmax - qmin + 1) // 2
     last = int(np.flatnonzero(magnitudes)[-1]) + 1 if magnitudes.any() else 0
-    if last <= levels:  # as fine as the integers: nothing to choose
+    if last <= levels:  # the bins are as fine as the integers, so there is nothing to choose
         return low, high
     chosen, least = last, _divergence(magnitudes, last, levels)
     for stop in reversed(range(levels, last, 16)):
         divergence = _divergence(magnitudes, stop, levels)
-        # of equal ones the widest: a few distinct values look the same, cut off at one of them
+        # of equal ranges the widest: a few distinct values look the same if clipped at one of them
         if divergence < least - 1e-12:
             chosen, least = stop, divergence
     cut = chosen * limit / half
@@ -113,8 +113,8 @@ def entropy_range(counts: Any, limit: float, low: float, high: float, scheme: Sc
 
 
 def _divergence(magnitudes: Any, stop: int, levels: int) -> float:
-    """KL of the magnitudes, those from ``stop`` on counted in the last bin, against the first
-    ``stop`` bins told apart in ``levels`` steps only."""
+    """KL divergence of the magnitudes, with those from ``stop`` on counted in the last bin, against the
+    first ``stop`` bins reduced to ``levels`` steps."""
     inside = magnitudes[:stop]
     true = inside.copy()
     true[-1] += magnitudes[stop:].sum()
@@ -126,7 +126,7 @@ def _divergence(magnitudes: Any, stop: int, levels: int) -> float:
     if spread.sum() == 0:
         return np.inf
     p, q = true / true.sum(), spread / spread.sum()
-    if np.any((p > 0) & (q == 0)):  # values beyond the range where there were none inside
+    if np.any((p > 0) & (q == 0)):  # clipped values fall where no values were before
         q = np.maximum(q, 1e-12)
     shown = p > 0
     return float(np.sum(p[shown] * np.log(p[shown] / q[shown])))
@@ -134,21 +134,21 @@ def _divergence(magnitudes: Any, stop: int, levels: int) -> float:
 
 # -- modules ---------------------------------------------------------------------------------------
 class Observer(Module):
-    """Base of all observers: counts what it sees and refuses what is not a number.
+    """Base of all observers: counts the values it sees and refuses NaN and infinities.
 
-    ``of`` says which value it observes and where that is computed, for messages. ``axis`` is the
-    axis that keeps ranges of its own: for a scheme per channel (default 1 of three axes or more,
-    else 0) or per token (-2, the rows of a matrix). A group is a piece of the last axis.
+    ``of`` says, for messages, which value it observes and where that is computed. ``axis`` is the axis
+    whose positions have ranges of their own: for a scheme per channel (by default axis 1 of three axes
+    or more, else 0) or per token (-2, the rows of a matrix). A group is a piece of the last axis.
 
-    Calling it returns its input and raises QuantizationError for NaN and infinities, leaving what
-    it knows as it was. ``member`` is the number of the value among those of one scale that go
-    through it. Empty arrays are let through and do not count. ``has_cell_states`` is for
+    Calling it returns its input. It raises QuantizationError for NaN and infinities, in which case its
+    state is unchanged. ``member`` is the number of the value among those that share the scale and go
+    through this observer. Empty arrays are passed through and do not count. ``has_cell_states`` is for
     the states of an LSTM: the last row of an array [T + 2, B, H] does not count either."""
 
     leaf_advice = "it observes for calibration: convert the prepared module first, q.convert(...)"
     #: The name under which a Scheme knows the class.
     name = ""
-    values: Any  # how many numbers were seen
+    values: Any  # how many numbers have been seen
     empty_batches: Any
     low: Any
     high: Any
@@ -167,7 +167,7 @@ class Observer(Module):
 
     def follow(self, shape: tuple[int, ...] = ()) -> None:
         """From now on keep scale and zero point in the buffers ``scale`` and ``zero_point``, in a
-        shape that broadcasts against the value: what fake_quantize reads while training."""
+        shape that broadcasts against the value; fake_quantize reads them during training."""
         self.followed = shape
         self.register_buffer("scale", np.ones(shape, np.float32))
         self.register_buffer("zero_point", np.zeros(shape, np.int32))
@@ -211,7 +211,7 @@ class Observer(Module):
         return x
 
     def _slices(self, array: Any) -> Any:
-        """The numbers in rows, one row for each range."""
+        """The numbers as rows, one row for each range."""
         per, rank = self.scheme.per, array.ndim
         if per == "tensor" or rank == 0:
             return array.reshape(1, -1)
@@ -230,12 +230,11 @@ class Observer(Module):
         return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
     def update(self, slices: Any, low: Any, high: Any, member: int) -> None:
-        """Take in a batch [ranges, numbers] of a member, and its extremes."""
+        """Add a batch [ranges, numbers] of a member, and its extremes."""
         raise NotImplementedError
 
     def range(self) -> tuple[Any, Any]:
-        """The range to cover, one number for each slice. Raises QuantizationError before any
-        data."""
+        """The range to cover, one number for each slice. Raises QuantizationError before any data."""
         self.require_data()
         return self.low, self.high
 
@@ -254,7 +253,7 @@ class Observer(Module):
         return "no data"
 
     def calculate_qparams(self) -> tuple[Any, Any]:
-        """(scale f32, zero point i32), one for each slice; of per tensor, numbers of rank 0.
+        """(scale f32, zero point i32), one for each slice; for a scheme per tensor, numbers of rank 0.
 
         Raises QuantizationError before any data."""
         low, high = self.range()
@@ -268,7 +267,7 @@ class Observer(Module):
 
 
 class MinMaxObserver(Observer):
-    """All that was ever seen: the least and the largest number."""
+    """The range of everything seen: the least and the largest number."""
 
     name = "minmax"
 
@@ -278,9 +277,9 @@ class MinMaxObserver(Observer):
 
 
 class MovingAverageMinMaxObserver(Observer):
-    """The extremes of batches, averaged with weight ``scheme.averaging`` for the new one: follows a
-    model that is being trained (Jacob et al., 2018, section 3.1). Several values of one scale have
-    averages of their own, and the range holds all of them."""
+    """The extremes of batches, averaged with weight ``scheme.averaging`` for the new batch, which follows
+    a model that is being trained (Jacob et al., 2018, section 3.1). Values that share a scale have
+    averages of their own, and the range covers all of them."""
 
     name = "moving_average"
     lows: Any
@@ -298,7 +297,7 @@ class MovingAverageMinMaxObserver(Observer):
         self.high = np.nanmax(self.highs, axis=0)
 
     def _averaged(self, known: Any, new: Any, member: int) -> Any:
-        """The averages [members, ranges] with a new batch of a member; NaN before its first one."""
+        """The averages [members, ranges] with a new batch of a member; NaN before its first batch."""
         averages = np.full((max(len(known), member + 1), new.size), np.nan)
         if known.size:
             averages[: len(known)] = known
@@ -308,10 +307,10 @@ class MovingAverageMinMaxObserver(Observer):
 
 
 class HistogramObserver(Observer):
-    """Counts in equal bins (:func:`count_in_bins`), a row for each range.
+    """Counts values in equal bins (:func:`count_in_bins`), with a row for each range.
 
-    The range is chosen when it is asked for: of least mse, of least divergence ("entropy"), or the
-    percentile."""
+    The range is chosen when it is requested: by least squared error ("mse"), by least divergence
+    ("entropy"), or by percentile."""
 
     name = "mse"
 
@@ -355,7 +354,7 @@ class PercentileObserver(HistogramObserver):
 
 
 class EntropyObserver(HistogramObserver):
-    """The range of least Kullback-Leibler divergence."""
+    """The range with the least Kullback-Leibler divergence."""
 
     name = "entropy"
 
@@ -369,7 +368,7 @@ OBSERVERS: dict[str, type[Observer]] = {
 
 @checked
 def make_observer(scheme: Scheme, of: str = "a value", axis: int | None = None) -> Observer:
-    """The observer that a scheme asks for. Raises QConfigError for what is no Scheme."""
+    """The observer that a scheme names. Raises QConfigError for anything but a Scheme."""
     if not isinstance(scheme, Scheme):
         raise QConfigError(f"an observer is for a Scheme, such as Scheme('u8', False), not {scheme!r}")
     return OBSERVERS[scheme.observer](scheme, of, axis)

@@ -1,8 +1,8 @@
-"""What a call is to quantization: a product, an op that moves or compares integers as they are, or
+"""The role of a call in quantization: a product, an op that moves or compares integers unchanged, or
 one that computes with floats.
 
-In: a node of a typed graph. Out: its role, the multiply-adds it does, and for a product why it
-stays in float, if it does. Everything here looks at one node.
+In: a node of a typed graph. Out: its role, its multiply-adds, and for a product that stays in float
+the reason. Everything here looks at a single node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_float32(node: Any) -> bool:
 
 
 def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
-    """(least, largest) of an op that cuts off: relu, relu6, hardtanh, clip; else None."""
+    """(least, largest) of an op that clips: relu, relu6, hardtanh, clip; otherwise None."""
     if node.op != "call_function":
         return None
     arguments = node.bound
@@ -53,8 +53,8 @@ def clip_bounds(node: Node) -> tuple[float | None, float | None] | None:
 
 
 def factor(node: Node) -> float | None:
-    """The positive number that ``x * c`` or ``x / c`` multiplies ``x``, the first operand, by:
-    integers stay as they are, the scale changes. None for other nodes."""
+    """The positive number by which ``x * c`` or ``x / c`` multiplies ``x``, the first operand:
+    integers stay as they are, and the scale changes. None for other nodes."""
     if not is_call(node, "mul", "div") or not is_float32(node):
         return None
     x, y = node.args
@@ -72,7 +72,7 @@ def factor(node: Node) -> float | None:
 
 def carries(node: Node) -> bool:
     """True for an op that can run on integers, in the scale of its operands: views, max pooling,
-    joins, selection, padding with zero, relu behind one of those, and multiplication by a positive
+    joins, selection, padding with zero, relu after one of those, and multiplication by a positive
     number."""
     if node.op != "call_function":
         return False
@@ -84,7 +84,7 @@ def carries(node: Node) -> bool:
     bounds = clip_bounds(node)
     if bounds is not None:
         source = operands(node)[0]
-        is_relu = bounds == (0, None)  # other bounds need not be numbers of the operand's scale
+        is_relu = bounds == (0, None)  # other bounds need not be representable in the operand's scale
         return is_relu and is_float32(node) and carries(source) and clip_bounds(source) is None
     if name == "getitem":
         return is_call(node.args[0], "split") and carries(node.args[0])
@@ -100,7 +100,7 @@ def carries(node: Node) -> bool:
 
 
 def moved(node: Node) -> list[Node]:
-    """The operands of an op that carries whose numbers it moves (not the indices of a take)."""
+    """The operands whose numbers an op that carries integers moves (not the indices of a take)."""
     if factor(node) is not None:
         return [node.args[0]]
     if is_call(node, "take"):
@@ -127,7 +127,7 @@ def _runs_on_integers(node: Node) -> bool:
 
 
 def is_elementwise(node: Node) -> bool:
-    """True for float arithmetic on each element by itself: what can be part of a product's
+    """True for float arithmetic on each element separately, which can be part of a product's
     epilogue."""
     if node.op != "call_function" or not is_float32(node):
         return False
@@ -153,14 +153,14 @@ def source_weight(value: Any) -> Node | None:
 
 
 def is_expanded(node: Node) -> bool:
-    """True for a product whose weight, where it alone is integers, is floats in memory: no kernel
-    reads it as integers."""
+    """True for a product whose weight, if only it is quantized, is expanded to floats in memory, because
+    no kernel reads it as integers."""
     return bool(node.op == "call_function" and node.target.expands_weight)
 
 
 def data_slots(node: Node) -> list[Node]:
-    """The operands of a product that are computed: they are what is observed. (A recurrence rounds
-    its states itself: prepare observes them where they are computed.)"""
+    """The operands of a product that are computed, and therefore observed. (A recurrence rounds its
+    states itself: prepare observes them where they are computed.)"""
     if node.target.name == "matmul":
         return [v for v in operands(node) if not is_weight(v)]
     if node.target.name == "recurrence":
@@ -169,13 +169,13 @@ def data_slots(node: Node) -> list[Node]:
 
 
 def weight_operand(product: Node) -> Node:
-    """The operand that is the weight of a product with one; of a matmul the right one."""
+    """The operand that is the weight of a product; for a matmul the right one."""
     found: Node = product.arguments[product.target.weight]
     return found
 
 
 def product_weights(node: Node) -> list[Node]:
-    """The weights that a product multiplies with, or the table of an embedding."""
+    """The weights by which a product multiplies, or the table of an embedding."""
     if is_call(node, "matmul"):
         return [v for v in node.args if is_weight(v)]
     weight = node.arguments.get(node.target.weight or "weight")
@@ -183,7 +183,7 @@ def product_weights(node: Node) -> list[Node]:
 
 
 def weight_axis(product: Node, weight: Node) -> int:
-    """The axis of a weight that is the channel of the result: it keeps scales of its own."""
+    """The axis of a weight that corresponds to the channels of the result, each of which has its own scale."""
     if product.target.name != "matmul":
         return 0
     rank: int = weight.type.rank
@@ -202,8 +202,8 @@ def is_transposed(product: Node) -> bool:
 
 
 def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[int, ...]:
-    """The axes of a weight (or of its transpose) along which a channel's numbers share a scale; of
-    an embedding's those of a row."""
+    """The axes of a weight (or of its transpose) along which a channel's numbers share a scale; for an
+    embedding the axes of a row."""
     rank: int = weight.type.rank
     if rank == 1:
         return (0,)
@@ -213,21 +213,21 @@ def summed_axes(product: Node, weight: Node, transposed: bool = False) -> tuple[
 
 
 def weight_integers(product: Node, weight: Node, array: Any, scheme: Scheme, least_scale: Any = 0.0) -> QuantizedWeight:
-    """The integers of an array that is a product's weight, in the layout that convert stores."""
+    """The integers of a product's weight, given as an array, in the layout that convert stores."""
     array = array.T if is_transposed(product) else array
     return quantize_weight(array, scheme, summed_axes(product, weight, is_transposed(product)), least_scale)
 
 
 def depth(node: Node) -> Dim:
-    """How many products one sum of a product has (of a transposed convolution: in how many sums a
-    number takes part)."""
+    """How many products are added in one sum (for a transposed convolution: to how many sums a number
+    contributes)."""
     if node.target.name == "matmul":
         return node.args[0].type.shape[-1]
     return shapes.normalize(shapes.product(weight_operand(node).type.shape[1:]))
 
 
 def multiply_adds(node: Node) -> Dim:
-    """Multiply-adds of a call; 0 for what is not a product."""
+    """Multiply-adds of a call; 0 for ops that are not products."""
     if node.op != "call_function":
         return 0
     name, arguments = node.target.name, node.arguments
@@ -309,7 +309,7 @@ def _why_not_matmul(node: Node, qconfig: QConfig) -> str | None:
 
 
 def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
-    """Why the sums do not fit int32 for certain, or None."""
+    """Why int32 is not certain to hold the sums, or None."""
     scheme = qconfig.activation
     assert scheme is not None
     length = depth(node)
@@ -319,7 +319,7 @@ def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
     if decide(length, "<=", most, node.graph.guards) is False:
         has = f"{length:,}" if isinstance(length, int) else shapes.to_text(length)
         return f"int32 holds the sum of {most:,} products for certain, and it has {has}"
-    if not isinstance(length, int):  # a named dim: convert adds a guard
+    if not isinstance(length, int):  # a named dim, for which convert adds a guard
         return None
     bias = node.arguments.get("bias") if node.target.name != "matmul" else None
     magnitudes = (255 if scheme.dtype == "u8" else 128) * 128

@@ -1,10 +1,11 @@
-"""How values become integers, as data: a :class:`Scheme` for a value, a :class:`QConfig` for an op; a
-:class:`Record` of what became of an op, in the ``meta["quantized"]`` of its node; and the integers.
+"""How values become integers, as data: a :class:`Scheme` for a value, a :class:`QConfig` for an op,
+and a :class:`Record` in the ``meta["quantized"]`` of a node that describes its conversion; and the
+conversion to integers itself.
 
-In: the names a user gives. Out: frozen records that print as what they say, and the presets
+In: the names that a user gives. Out: frozen records with readable text, and the presets
 ``static_int8()``, ``dynamic_int8()``, ``weight_only_int8()``, ``weight_only_int4()``, ``fp16()``
-and ``bf16()``. What is not a scheme is refused here, with the nearest names. Records are plain data
-(numbers, text, named dims), which files keep, and from which the report is made.
+and ``bf16()``. Invalid schemes are refused here, with the nearest names. Records are plain data
+(numbers, text, named dims), which files store and from which the report is made.
 
 In: ranges or arrays, and a scheme. Out: float32 scales, int32 zero points, int8 arrays. The
 arithmetic is done in float64 and rounded once.
@@ -43,7 +44,7 @@ class QConfigError(FxliteError, ValueError):
 
 
 def unknown(what: str, given: object, known: Iterable[str]) -> QConfigError:
-    """The error for a name that does not exist, with the nearest ones."""
+    """The error for a name that does not exist; it suggests the nearest ones."""
     names = sorted(set(known))
     hint = did_you_mean(str(given), names) or f"; there are {', '.join(names[:12])}"
     return QConfigError(f"there is no {what} {given!r}{hint}")
@@ -54,13 +55,13 @@ def unknown(what: str, given: object, known: Iterable[str]) -> QConfigError:
 class Scheme:
     """How a value becomes integers ``q`` with ``value ≈ (q - zero_point) * scale``.
 
-    ``dtype`` is "i8", "u8" or "i4"; ``symmetric`` has zero point 0 and as many numbers on both
-    sides. ``per``: one scale for the whole "tensor", for each output "channel", for each "token"
-    (row of the last axis), or for each "group" of ``group_size`` numbers of a row. ``observer``
-    chooses the range: "minmax", "moving_average" (weight ``averaging`` for a new batch),
-    "percentile" (``percentile`` of the numbers lie inside), "mse" or "entropy".
+    ``dtype`` is "i8", "u8" or "i4"; a ``symmetric`` scheme has zero point 0 and as many integers on both
+    sides. ``per`` says which numbers share a scale: those of the whole "tensor", of each output
+    "channel", of each "token" (row of the last axis), or of each "group" of ``group_size`` numbers in a
+    row. ``observer`` chooses the range: "minmax", "moving_average" (with weight ``averaging`` for a new
+    batch), "percentile" (``percentile`` percent of the numbers lie inside), "mse" or "entropy".
 
-    Raises QConfigError for names that do not exist and for combinations that mean nothing."""
+    Raises QConfigError for names that do not exist and for invalid combinations."""
 
     dtype: str = "i8"
     symmetric: bool = True
@@ -108,9 +109,9 @@ class Scheme:
 @checked_methods
 @dataclass(frozen=True)
 class QConfig:
-    """How an op is computed: with integer ``activation`` and ``weight`` (ranges of activations from
-    calibration, or, ``dynamic``, from each row while it runs), with an integer ``weight`` alone,
-    or, ``cast``, in "f16" or "bf16". ``name`` is what tables show.
+    """How an op is computed: with integer ``activation`` and ``weight``, where ranges of activations
+    come from calibration or, if ``dynamic``, from each row at run time; with only an integer
+    ``weight``; or, with ``cast``, in "f16" or "bf16". ``name`` is shown in tables.
 
     Raises QConfigError for combinations that no op computes."""
 
@@ -180,7 +181,7 @@ def static_int8(
     averaging: float = 0.01,
     percentile: float = 99.99,
 ) -> QConfig:
-    """Activations and weights in integers, ranges from calibration: activations per tensor (u8 and
+    """Integer activations and weights with ranges from calibration: activations per tensor (u8 and
     affine, or i8 and symmetric), weights i8 per output channel."""
     scheme = Scheme(activation, activation != "u8", observer=observer, averaging=averaging, percentile=percentile)
     return QConfig("static_int8", scheme, Scheme(per="channel", observer=weight_observer))
@@ -188,26 +189,26 @@ def static_int8(
 
 @checked
 def dynamic_int8(*, weight_observer: str = "minmax") -> QConfig:
-    """Products with weights in integers; the scale of each row (of each image, for convolutions) is
-    its largest magnitude over 127, found while it runs. Needs no calibration.
+    """Products with integer weights; the scale of each row (of each image, for convolutions) is its
+    largest magnitude over 127, found at run time. Needs no calibration.
 
-    Symmetric: activations in front of linear layers are centred on 0 nearly always, and without a
-    zero point no sums of weights have to be subtracted."""
+    The scheme is symmetric: activations before linear layers are nearly always centred on 0, and without
+    a zero point no sums of weights have to be subtracted."""
     weight = Scheme(per="channel", observer=weight_observer)
     return QConfig("dynamic_int8", Scheme(per="token"), weight, dynamic=True)
 
 
 @checked
 def weight_only_int8(*, weight_observer: str = "minmax") -> QConfig:
-    """Weights i8 per output channel, of linear layers, convolutions and embeddings (there per row);
-    sums and activations float32."""
+    """Weights i8 per output channel for linear layers and convolutions, and per row for embeddings;
+    sums and activations are float32."""
     return QConfig("weight_only_int8", None, Scheme(per="channel", observer=weight_observer))
 
 
 @checked
 def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> QConfig:
     """Weights of linear layers and convolutions int4 in groups of ``group_size`` along the row (32,
-    64 or 128; the last group may be shorter), two in a byte; sums and activations float32.
+    64 or 128; the last group may be shorter), two per byte; sums and activations are float32.
     Embeddings are i8 per row."""
     scheme = Scheme("i4", per="group", group_size=group_size, observer=weight_observer)
     return QConfig("weight_only_int4", None, scheme)
@@ -215,13 +216,13 @@ def weight_only_int4(group_size: int = 32, *, weight_observer: str = "mse") -> Q
 
 @checked
 def fp16() -> QConfig:
-    """float16 throughout: half the bytes, 11 bits, largest number 65504."""
+    """float16 throughout: half the bytes, a significand of 11 bits, and 65504 as the largest number."""
     return QConfig("fp16", cast="f16")
 
 
 @checked
 def bf16() -> QConfig:
-    """bfloat16 throughout: half the bytes, 8 bits, float32's range."""
+    """bfloat16 throughout: half the bytes, a significand of 8 bits, and the range of float32."""
     return QConfig("bf16", cast="bf16")
 
 
@@ -245,8 +246,8 @@ def as_qconfig(value: QConfig | str | None) -> QConfig | None:
 
 
 def named_configs(schemes: Sequence[QConfig | str] | Mapping[str, QConfig | str]) -> dict[str, QConfig]:
-    """Configs by name, of a list (by their own names) or a dict. Raises QConfigError for no config
-    at all, for equal names, and for casts, which are for whole programs."""
+    """Configs by name, from a list (under their own names) or a dict. Raises QConfigError if there are
+    none, for equal names, and for casts, which apply only to whole programs."""
     pairs = list(schemes.items()) if isinstance(schemes, Mapping) else [("", s) for s in schemes]
     found: dict[str, QConfig] = {}
     for given, value in pairs:
@@ -270,11 +271,11 @@ KEY = "quantized"
 
 @dataclass(frozen=True)
 class Record:
-    """``name`` and ``op`` are those of the float node, ``module`` its path. ``integer`` says
-    whether its multiply-adds are integer arithmetic; ``bits`` are the weight's (of a product of
-    activations theirs). ``low..high`` is the range of the first operand, (0, 0) if it is not fixed.
-    Bytes are those of the weight, with its scales. ``sqnr`` is the weight's, in dB, None where
-    there is none."""
+    """``name`` and ``op`` are those of the float node, ``module`` is its path. ``integer`` says whether
+    its multiply-adds are integer arithmetic; ``bits`` are those of the weight (or of the operands, for a
+    product of activations). ``low..high`` is the range of the first operand, (0, 0) if it is not fixed.
+    Bytes are those of the weight with its scales. ``sqnr`` is that of the weight in dB, or None if there
+    is no weight."""
 
     name: str
     op: str
@@ -301,15 +302,15 @@ def record_of(node: Node) -> Record | None:
 
 
 # -- scales, zero points and weights as integers ---------------------------------------------------
-_SHRINKS = np.arange(1.0, 0.495, -0.0125)  # ranges tried by least mse, as parts of the whole
+_SHRINKS = np.arange(1.0, 0.495, -0.0125)  # ranges tried for the least mse, as fractions of the whole
 
 
 def parameters(low: Any, high: Any, scheme: Scheme) -> tuple[Any, Any]:
-    """(scale f32, zero point i32) of ranges, numbers or arrays alike. Zero is always a number that
-    the integers hold exactly, so padding and relu cost nothing (Jacob et al., "Quantization and
-    training of neural networks", 2018, section 2.1).
+    """(scale f32, zero point i32) of ranges, given as numbers or arrays. The integers always represent
+    zero exactly, so padding and relu cost nothing (Jacob et al., "Quantization and training of neural
+    networks", 2018, section 2.1).
 
-    A range that holds zero alone gets the scale 1."""
+    A range that holds only zero gets the scale 1."""
     qmin, qmax = scheme.range
     low = np.minimum(np.asarray(low, np.float64), 0)
     high = np.maximum(np.asarray(high, np.float64), 0)
@@ -332,9 +333,9 @@ def _scale(width: Any, steps: int) -> Any:
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """``integers`` (i8, in the weight's shape) times ``scale`` (f32; axes of size 1 broadcast; of
-    groups [N, K/g], rounded up, where K is all behind the first axis) is the weight, but for
-    ``sqnr``: signal over noise in dB."""
+    """The weight is ``integers`` (i8, in the weight's shape) times ``scale`` (f32), up to an error given
+    by ``sqnr`` (signal over noise in dB). Axes of size 1 of the scale broadcast; with groups it has the
+    shape [N, K/g], rounded up, where K is the size of all axes after the first."""
 
     integers: Any
     scale: Any
@@ -342,13 +343,13 @@ class QuantizedWeight:
 
 
 def quantize_weight(weight: Any, scheme: Scheme, axes: tuple[int, ...], least_scale: Any = 0.0) -> QuantizedWeight:
-    """A weight as integers. ``axes`` are those that a product sums over: they share one scale per
-    channel. Of groups, what lies behind the first axis is cut into pieces of
-    ``scheme.group_size``, the last of which may be shorter.
+    """A weight as integers. ``axes`` are those over which a product sums; they share one scale per
+    channel. With groups, the axes after the first are divided into pieces of ``scheme.group_size``
+    numbers, of which the last may be shorter.
 
-    ``least_scale`` (broadcast) is a lower bound of the scale: what keeps a bias in the accumulator.
-    Zeros alone get the least scale there is. Ranges are the extremes, or, ``observer="mse"``, the
-    part of them (50 to 100 %) of least squared error."""
+    ``least_scale`` (which broadcasts) is a lower bound of the scale, so that a bias fits into the
+    accumulator. If all weights are zero, the scale is the least one possible. Ranges are the extremes,
+    or with ``observer="mse"`` the part of them (50 to 100 %) with the least squared error."""
     array = np.asarray(weight).astype(np.float64)
     if scheme.per == "group":
         assert scheme.group_size is not None
@@ -380,7 +381,7 @@ def quantize_weight(weight: Any, scheme: Scheme, axes: tuple[int, ...], least_sc
 
 
 def _in_groups(array: Any, size: int) -> Any:
-    """Rows [N, ...] as [N, groups, size], the last group filled up with zeros."""
+    """Rows [N, ...] as [N, groups, size]; the last group is padded with zeros."""
     depth = math.prod(array.shape[1:])
     groups = -(-depth // size)
     filled = np.zeros((len(array), groups * size), array.dtype)
@@ -389,7 +390,7 @@ def _in_groups(array: Any, size: int) -> Any:
 
 
 def require_finite(path: str, array: Any) -> None:
-    """Raise QuantizationError unless all of a weight are numbers."""
+    """Raise QuantizationError if a weight has NaN or infinities."""
     if not np.isfinite(array).all():
         raise QuantizationError(
             f"the weight {path} holds {np.sum(~np.isfinite(array))} numbers that are NaN or "
@@ -398,7 +399,7 @@ def require_finite(path: str, array: Any) -> None:
 
 
 def restored_weight(weight: QuantizedWeight, scheme: Scheme) -> Any:
-    """The float32 numbers that the integers of a weight stand for."""
+    """The float32 numbers that the integers of a weight represent."""
     scale, shape = weight.scale, weight.integers.shape
     if scheme.per == "group":
         assert scheme.group_size is not None
@@ -408,7 +409,7 @@ def restored_weight(weight: QuantizedWeight, scheme: Scheme) -> Any:
 
 
 def packed_rows(weight: QuantizedWeight, scheme: Scheme) -> Any:
-    """The integers of a weight as :func:`~fxlite.ops.linear_weight_only` wants them: i8 [N, K], or
+    """The integers of a weight in the layout of :func:`~fxlite.ops.linear_weight_only`: i8 [N, K], or
     u8 [N, K/2] (rounded up)."""
     shape = weight.integers.shape
     rows = weight.integers.reshape(shape[0], math.prod(shape[1:]))
@@ -424,8 +425,7 @@ def packed_bytes(weight: QuantizedWeight, scheme: Scheme) -> int:
 
 
 def signal_to_noise(signal: Any, approximation: Any) -> float:
-    """10 log10(sum of squares of the signal over that of the error), in dB; infinite where they are
-    equal."""
+    """10 log10(sum of squares of the signal / that of the error), in dB; infinite if they are equal."""
     noise = float(np.sum((signal - approximation) ** 2))
     power = float(np.sum(signal**2))
     if noise == 0:
