@@ -1,7 +1,7 @@
 """The built-in back ends of :func:`fxlite.compile`: each turns a traced module into a callable.
 
-What was compiled to C once is kept in the cache; the next time it needs neither passes nor
-emission, which are imported and run when somebody asks what they made.
+A program that was compiled to C once is kept in the cache. The next time it needs neither passes nor
+emission; these are imported and run only if their results are asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def _may_write(args: Sequence[Any], places: Sequence[int]) -> bool:
-    """Whether arrays can be written where they are, and share no memory with others."""
+    """Whether arrays can be written in place, and share no memory with others."""
     for place in places:
         array = args[place]
         if type(array) is not np.ndarray:
@@ -56,10 +56,10 @@ def _may_write(args: Sequence[Any], places: Sequence[int]) -> bool:
 
 
 class CFunction:
-    """A model compiled to C. ``graph_module`` is what was traced.
+    """A model compiled to C. ``graph_module`` is the traced module.
 
     With ``kept``, a program from the cache for this module and these options, nothing is compiled;
-    what compiling makes besides the function is made when it is asked for."""
+    the graph, the source and other products of compiling are made when they are asked for."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class CFunction:
         """What products were compiled with, see :func:`fxlite.compile`."""
         self._profile, self._optimize, self._kept = profile, optimize, kept
         self._autotune = (threads, tune_sizes) if autotune else None
-        # the graph as it is now: passes on the user's module do not change what was compiled
+        # a snapshot of the graph: later passes on the user's module do not change what was compiled
         self._compiled = module if kept is None else module.copy()
         self.state_memory = StateMemory(module) if module.states and self.keeps_states else None
-        """The states, which calls write in place; None for a model without, or a target that has none."""
+        """The states, which calls update in place; None for a model or a target that has none."""
         self._restructure = restructure(module)
         interface, placeholders = module.graph.interface, module.graph.placeholders
         self._is_flat, self._n_inputs = module.is_flat, len(placeholders)
@@ -99,7 +99,7 @@ class CFunction:
         asks = interface is not None and interface.orders
         does_no_more = not (module.graph.taps or module.states or asks or any(p._args for p in placeholders))
         self._finish = finisher(module) if does_no_more and len(self._owned) == len(self._written) else None
-        """What makes the program's result of the flat one, where a call does nothing else beside writing inputs."""
+        """Turns flat results into the program's result; None if a call must do anything besides writing inputs."""
         self._places = tuple(n for n, p in enumerate(placeholders) if p.target in self._written)
         if kept is not None:
             self.function = CompiledFunction(kept.entry, kept.library, kept.weights, threads, memory_limit=memory_limit)
@@ -132,7 +132,7 @@ class CFunction:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was asked for, as far as the emitted source depends on it."""
+        """The options given, as far as the emitted source depends on them."""
         return {
             "optimize": self._optimize,
             "matmul_precision": self.matmul_precision,
@@ -159,7 +159,7 @@ class CFunction:
 
     @cached_property
     def tuning(self) -> Tuning | None:
-        """What was measured with ``autotune=True``; prints as a table. None without."""
+        """The measurements made with ``autotune=True``; prints as a table. None without it."""
         if self._autotune is None:
             return None
         from fxlite.codegen.tuning.tune import tune
@@ -170,8 +170,8 @@ class CFunction:
 
     @property
     def optimized(self) -> GraphModule:
-        """The graph that C was emitted for. Its ledger says what passes refused to do and what
-        models or measurements decided about kernels."""
+        """The graph from which C was emitted. Its ledger says what passes refused to do and which
+        kernels cost models or measurements chose."""
         module, _ = self._passed
         if self._kept is not None and "program" not in self.__dict__:
             from fxlite.passes.ledger import expect_refusals
@@ -186,9 +186,9 @@ class CFunction:
 
     @cached_property
     def program(self) -> CProgram:
-        """The emitted C. Raises CodegenError for a function from the cache whose model's weights
-        were changed in place since, if the C holds such weights, or whose kernels were measured
-        anew with another outcome."""
+        """The emitted C. For a function from the cache it is emitted when asked for. Raises CodegenError
+        if the model's weights were changed in place since and the C holds such weights, or if kernels
+        were measured again with another outcome."""
         from fxlite.codegen.c.calls import note_decisions
         from fxlite.codegen.c.emit import emit
 
@@ -225,7 +225,7 @@ class CFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         is_whole = len(args) == self._n_inputs and not kwargs
         if not self._owned and self._is_flat and (is_whole or self._takes_no_more):
-            # known since it was made: to ask the module takes longer than a call
+            # known since the function was made: asking the module takes longer than a call
             result = self._run(*args, **kwargs)
             return result if self._restructure is None else self._restructure(result)
         if is_whole and self._one_by_one:
@@ -236,21 +236,21 @@ class CFunction:
         return call_nested(self.graph_module, run, args, kwargs, self.call_arrays)
 
     def call_arrays(self, arrays: Sequence[Any]) -> Any:
-        """The program's result for the arrays of all inputs, in order. NotImplemented where that takes what only a
-        call of the program does: states, taps, arrays that cannot be written where they are, a memory limit."""
+        """The program's result for the arrays of all inputs, in order. NotImplemented if only a full call of the
+        program can compute it: with states, taps, a memory limit, or arrays that cannot be written in place."""
         if self._finish is None or (self._places and not _may_write(arrays, self._places)):
             return NotImplemented
         try:
             return self._finish(self.function(*arrays))
-        except HollowCall:  # nothing was written yet
+        except HollowCall:  # nothing has been written yet
             return NotImplemented
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
-        """Run on arrays by placeholder's target; the results are flat."""
+        """Run on arrays by placeholder's target; returns flat results."""
         return self._run(*[values[p.target] for p in self.graph_module.graph.placeholders])
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        if self._owned:  # no array of the caller is written, and no state
+        if self._owned:  # works on copies, so that neither arrays of the caller nor states change
             targets = [p.target for p in self.graph_module.graph.placeholders]
             values = dict(zip(targets, args)) | kwargs
             values |= {target: np.array(values[target], order="C") for target in (*self._donated, *self._written)}
@@ -265,14 +265,14 @@ class CFunction:
             return run_hollow(self.graph_module, call)
 
     def _step(self, arrays: Sequence[Any]) -> Any:
-        """The flat results for the values of all inputs, of which states and what is donated are
-        written in place."""
+        """The flat results for the values of all inputs; states and donated arrays are written in
+        place."""
         values = dict(zip([p.target for p in self.graph_module.graph.placeholders], arrays))
         if self._donated:
             check_donated(self.graph_module.name, self._donated, values)
         for target in self._written:
             flags = values[target].flags
-            if not (flags.c_contiguous and flags.aligned):  # written behind the call
+            if not (flags.c_contiguous and flags.aligned):  # copied, and written back after the call
                 values[target] = np.array(values[target], order="C")
         memory = None
         if self.state_memory is not None:
@@ -282,7 +282,7 @@ class CFunction:
         return self._called(values, memory)
 
     def _called(self, values: Mapping[str, Any], memory: Any) -> Any:
-        """The flat results of a call that writes into this memory of states and into donated arrays."""
+        """The flat results of a call that writes its states into this memory, and writes donated arrays."""
         states = () if memory is None else dict(self.graph_module.states)
         given = [value for target, value in values.items() if target not in states]
         found = iter(self.function(*given, *(() if memory is None else (memory,))))
@@ -297,7 +297,7 @@ class CFunction:
 
     @property
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """What each kernel computes, in the order in which they run."""
+        """A description of each kernel, in the order in which they run."""
         from fxlite.codegen.c.templates import how_computed
         from fxlite.codegen.program.data_sizes import at_most
 
@@ -318,7 +318,7 @@ class CFunction:
         )
 
     def data_sizes(self, values: Mapping[str, Any]) -> dict[str, int]:
-        """Of a call with these inputs, by placeholder's target, the sizes that depend on values."""
+        """The sizes that depend on values, for a call with these inputs by placeholder's target."""
         sizes = self.program.program.data_sizes
         if not sizes:
             return {}
@@ -335,7 +335,7 @@ class CFunction:
 
     @property
     def larger_weights(self) -> str:
-        """Why weights take so much more memory than the model's own arrays, if they do."""
+        """Why weights take much more memory than the model's own arrays; empty if they do not."""
         from fxlite.codegen.c.bundle import larger_weights
 
         return larger_weights(self)
@@ -346,8 +346,8 @@ class CFunction:
         return self.function.n_threads
 
     def kernel_ticks(self) -> list[int]:
-        """Nanoseconds of a clock during this thread's last call: before the first kernel, and after
-        each. Raises ArgumentError for a function that was compiled without ``profile=True``."""
+        """Clock readings in nanoseconds during this thread's last call: before the first kernel, and
+        after each. Raises ArgumentError for a function that was compiled without ``profile=True``."""
         if not self.program.profile:
             raise ArgumentError(f"{self.program.name} has no counters; compile it with profile=True")
         shared = ctypes.CDLL(str(self.function.library.path))
@@ -356,8 +356,8 @@ class CFunction:
         return list(ask()[: len(self.program.calls) + 1])
 
     def workspace_bytes(self, dims: Mapping[str, int]) -> int:
-        """Bytes of memory a call needs beside inputs, outputs and weights. Raises MemoryLimitError
-        or ShapeError at sizes that are impossible."""
+        """Bytes of memory that a call needs in addition to inputs, outputs and weights. Raises
+        MemoryLimitError or ShapeError for impossible sizes."""
         entry = self.function.entry
         count_values(entry.values, dims, STORED_VALUE, f"{entry.name}()")
         shared = ctypes.CDLL(str(self.function.library.path))
@@ -368,27 +368,27 @@ class CFunction:
         return int(ask(*sizes, self.function.n_threads))
 
     def memory_plan(self, **sizes: int) -> MemoryTimeline:
-        """Which intermediate value lies in which slot of the arena while each kernel runs, at sizes
-        of the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
+        """The slot of the arena that holds each intermediate value while each kernel runs, at sizes of
+        the named dims: ``print(fn.memory_plan(B=8))``, ``fn.memory_plan(B=8).to_svg("x.svg")``.
 
-        Raises ArgumentError where not all sizes, or sizes of other dims, are given."""
+        Raises ArgumentError for missing sizes, and for sizes of unknown dims."""
         from fxlite.codegen.program.program import memory_plan
 
         return memory_plan(self.program.program, [k.name for k in self.kernels], sizes)
 
     def save(self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False) -> None:
-        """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and
-        a self-test with stored input and output.
+        """Write a folder that builds and runs without fxlite: source, header, weights, Makefile and a
+        self-test with stored inputs and outputs.
 
-        ``cases`` are its inputs, by default random ones. Raises FolderError for a folder that holds
-        other files, unless ``force`` is given."""
+        ``cases`` are the inputs of the self-test, by default random ones. Raises FolderError for a
+        folder that holds other files, unless ``force`` is given."""
         from fxlite.codegen.c.bundle import save_bundle
 
         save_bundle(self, folder, cases, force)
 
 
 class EmbeddedFunction(CFunction):
-    """A model compiled to C for a small device, which runs here, too."""
+    """A model compiled to C for a small device, which can also run on this machine."""
 
     keeps_states = False
 
@@ -414,24 +414,24 @@ class EmbeddedFunction(CFunction):
 
     @cached_property
     def memory(self) -> Memory:
-        """Bytes of flash and RAM that it takes."""
+        """The bytes of flash and RAM that the model takes."""
         from fxlite.codegen.embedded.bundle import memory_of
 
         return memory_of(self.program)
 
     def save(self, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False) -> None:
-        """Write a folder with source, weights as constants, Makefile and a self-test with its data
-        in it. ``cases`` are its inputs, by default a random one. Raises FolderError for a folder
-        that holds other files, unless ``force`` is given."""
+        """Write a folder with source, weights as constants, a Makefile and a self-test that contains its
+        data. ``cases`` are the inputs of the self-test, by default a random one. Raises FolderError for
+        a folder that holds other files, unless ``force`` is given."""
         from fxlite.codegen.embedded.bundle import save_bundle
 
         save_bundle(self, folder, cases, force)
 
 
 class PythonFunction:
-    """A model as regenerated Python; needs no compiler. ``optimized`` is the graph that runs and
-    that the source is made of: batch norms are folded into convolutions, constants computed, and so
-    on, but ops stay whole. It is the ``holder`` of states."""
+    """A model as regenerated Python; needs no compiler. ``optimized`` is the graph that runs and from
+    which the source is written: batch norms are folded into convolutions, constants are computed, and
+    so on, but ops stay whole. It is also the ``holder`` of states."""
 
     def __init__(self, module: GraphModule) -> None:
         from fxlite.codegen.program.program import optimize_source
@@ -454,8 +454,8 @@ class PythonFunction:
         return {f"{module_name(name)}.py": python_source(self.optimized)}
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
-        """Write the Python module and its weights. Raises FolderError where a file of somebody else
-        has the module's name, unless ``force`` is given."""
+        """Write the Python module and its weights. Raises FolderError if a file that fxlite did not
+        write has the module's name, unless ``force`` is given."""
         from fxlite.codegen.python.source import save_python
 
         save_python(self.optimized, folder, force=force)
@@ -495,8 +495,8 @@ _MEMORY = Option("memory_limit", int, None, "bytes that a call may take")
 
 
 class CBackend(Backend):
-    """C with OpenMP. A program comes from the cache, or is compiled and kept there; one with
-    measured choices is for the threads that it was measured with."""
+    """C with OpenMP. A program is taken from the cache, or compiled and stored there; a program with
+    measured choices belongs to the number of threads it was measured with."""
 
     name = "c"
     language = "C"
@@ -540,8 +540,8 @@ class CBackend(Backend):
         memory_limit: int | None = None,
         **options: Any,
     ) -> CFunction:
-        """What hears of the steps of the work is given all of them: nothing is taken from the
-        cache but what the C compiler made."""
+        """Compile a module. If progress is reported, all steps are run so that they can be reported:
+        only the output of the C compiler comes from the cache."""
         if options.get("tune_sizes") and not options.get("autotune"):
             raise ArgumentError("tune_sizes= says at which sizes autotune=True measures; give both")
         measured = {"threads": threads or default_threads()} if options.get("autotune") else {}
@@ -576,7 +576,7 @@ class CBackend(Backend):
 
 
 class EmbeddedBackend(Backend):
-    """C for a small device: fixed sizes, weights as constants, no memory but an arena."""
+    """C for a small device: fixed sizes, weights as constants, and no memory except an arena."""
 
     name = "embedded"
     language = "embedded C"
@@ -604,7 +604,7 @@ class EmbeddedBackend(Backend):
 
 
 class CudaBackend(Backend):
-    """CUDA C, which is imported when it is used."""
+    """CUDA C; it is imported when it is first used."""
 
     name = "cuda"
     language = "CUDA"
@@ -620,7 +620,7 @@ class CudaBackend(Backend):
     def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
         from fxlite.codegen.cuda.function import CudaFunction
 
-        options.pop("matmul_precision", None)  # it permits what is not done here
+        options.pop("matmul_precision", None)  # it permits lower precision, which is not used here
         return CudaFunction(module, stage=stage, **options)
 
     def describe(self) -> Mapping[str, str]:
@@ -630,7 +630,7 @@ class CudaBackend(Backend):
 
 
 class PythonBackend(Backend):
-    """Regenerated Python, run by NumPy. Options of compiled code change nothing here."""
+    """Regenerated Python, run by NumPy. Options for compiled code have no effect."""
 
     name = "python"
     language = "Python"
@@ -641,7 +641,7 @@ class PythonBackend(Backend):
         return PythonFunction(module)
 
     def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
-        """Nothing: Python source is beside the files of all back ends."""
+        """Write nothing: all back ends' folders contain the Python source anyway."""
         return {}
 
 

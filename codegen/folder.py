@@ -1,10 +1,10 @@
-"""Writing a folder as a whole: everything is written beside it first, and moved when it is
-complete.
+"""Write a folder as a whole: everything is written to a temporary folder beside it, and moved when it
+is complete.
 
-In: a path and a function that writes files into a folder. Out: the folder, with a list of its
-files, ``manifest.json``: what made them of what, their digests and licenses. A later run knows its
-own files by it. Other files in the folder are left alone. The same input and version give the same
-bytes: no file holds a time, a path or anything else of this run.
+In: a path and a function that writes files into a folder. Out: the folder with a list of its files,
+``manifest.json``: their sources, digests and licenses. A later run recognizes its own files by that
+list. Other files in the folder are left alone. The same input and version give the same bytes: no file
+contains a time, a path or anything else that is specific to a run.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fxlite.graph.graph_module import GraphModule, passes_of
 
 #: The list of files; only a folder that has one is written to again.
 MANIFEST = "manifest.json"
-_OLDER = "fxlite.json"  # what it was called
+_OLDER = "fxlite.json"  # its former name
 #: Of text that comes with fxlite, and, in the terms of SPDX, of what is made from the user's model,
 #: of which fxlite claims nothing.
 LICENSE, UNKNOWN_LICENSE = "Apache-2.0", "NOASSERTION"
 
 
 class FolderError(FxliteError, OSError):
-    """A folder cannot be written, or holds what must not be overwritten."""
+    """A folder cannot be written, or holds files that must not be overwritten."""
 
 
 def check_writable(folder: str | os.PathLike[str], force: bool = False) -> None:
@@ -59,11 +59,11 @@ def check_writable(folder: str | os.PathLike[str], force: bool = False) -> None:
 def write_folder(
     folder: str | os.PathLike[str], write: Callable[[Path], Mapping[str, Any] | None], force: bool = False
 ) -> Path:
-    """Run ``write`` on a new folder and move what it made to ``folder``; the facts that it returns
-    (see :func:`facts_of`) go into the list of files. When writing fails (a full disk, say)
-    ``folder`` is as it was.
+    """Run ``write`` on a new folder and move the result to ``folder``. The facts that ``write`` returns
+    (see :func:`facts_of`) go into the list of files. If writing fails (because the disk is full, for
+    instance), ``folder`` stays as it was.
 
-    Raises FolderError; without ``force`` also for a folder that holds files that fxlite did not write."""
+    Raises FolderError, also for a folder with files that fxlite did not write, unless ``force``."""
     target = Path(folder)
     check_writable(target, force)
     with _drafted(target, write) as (work, facts, names):
@@ -75,10 +75,10 @@ def write_folder(
 def add_to_folder(
     folder: str | os.PathLike[str], write: Callable[[Path], Mapping[str, Any]], force: bool = False
 ) -> Path:
-    """:func:`write_folder` for a model among others: other files stay, and its list has those of
-    all models. A folder of another kind keeps the list that it has.
+    """Like :func:`write_folder`, for a folder with several models: other files stay, and the list covers
+    all models. A folder of another kind keeps its own list.
 
-    Raises FolderError; without ``force`` also for a list that fxlite did not write."""
+    Raises FolderError, also for a list that fxlite did not write, unless ``force``."""
     target = Path(folder)
     if target.is_file():
         raise FolderError(f"{target} is a file; choose a folder")
@@ -100,7 +100,7 @@ def add_to_folder(
 def _drafted(
     target: Path, write: Callable[[Path], Mapping[str, Any] | None]
 ) -> Iterator[tuple[Path, dict[str, Any], list[str]]]:
-    """A folder beside the target with what ``write`` made, its facts and the names of its files."""
+    """A folder beside the target with the files from ``write``; its facts and the names of the files."""
     work: Path | None = None
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -126,8 +126,8 @@ def facts_of(
     own: Iterable[str],
     needs: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """What a list of files says of a model: its passes and options. ``own``: names of files whose
-    text comes with fxlite; ``needs``: components that the files need to run."""
+    """The facts that a list of files records about a model: its passes and options. ``own``: names of
+    files whose text comes with fxlite; ``needs``: components that the files need to run."""
     return {
         "model": module.name,
         "passes": list(passes_of(optimized)),
@@ -138,7 +138,7 @@ def facts_of(
 
 
 def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The list: facts, components with their licenses, and the files, of which each is of one."""
+    """The list: facts, components with their licenses, and the files, each with its component."""
     own, needs = {*facts.pop("own", ())}, facts.pop("needs", ())
     model = {"name": facts.pop("model", "model"), "license": UNKNOWN_LICENSE}
     library = {"name": "fxlite", "version": fxlite.__version__, "license": LICENSE}
@@ -154,12 +154,12 @@ def _manifest(facts: dict[str, Any], folder: Path, names: Sequence[str]) -> dict
 
 
 def _kinds(manifest: Mapping[str, Any]) -> Iterator[frozenset[str]]:
-    """The options that each model of a list was written with."""
+    """The options with which each model in a list was written."""
     return (frozenset(facts.get("options", ())) for facts in _models(manifest).values())
 
 
 def _models(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts by model: a list of one model has them beside everything else."""
+    """Facts by model; in the list of a single model they are at the top level."""
     if "models" in manifest:
         return dict(manifest["models"])
     known = ("made by", "version", "model", "components", "files")
@@ -167,7 +167,7 @@ def _models(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(before: Mapping[str, Any] | None, made: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The list of all models of a folder, of which one is made anew."""
+    """The list of all models in a folder, one of which is replaced."""
     models = {**(_models(before) if before else {}), **_models(made)}
     if before is None or len(models) == 1:
         return made
@@ -188,21 +188,21 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _publish(work: Path, target: Path, names: Sequence[str], old: Iterable[str]) -> None:
-    """Move files to the target; ``old`` ones that are not among them go."""
+    """Move files to the target, and remove those ``old`` ones that are not among them."""
     if not target.exists():
         os.replace(work, target)
         return
     for name in {*old} - {*names}:
         (target / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # a folder that is not empty now stays
+        with contextlib.suppress(OSError):  # a folder that is not empty stays
             (target / name).parent.rmdir()
-    for name in names:  # renames within a file system: they need no space
+    for name in names:  # renaming within a file system needs no space
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(work / name, target / name)
 
 
 def _own_files(target: Path) -> list[str] | None:
-    """Files an earlier run wrote, be it of an older version; None where there was none."""
+    """Files that an earlier run wrote, perhaps with an older version; None if there was none."""
     for name in (MANIFEST, _OLDER):
         manifest = _read(target / name)
         if manifest is not None:
@@ -212,7 +212,7 @@ def _own_files(target: Path) -> list[str] | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A list that fxlite wrote, of files inside its folder."""
+    """A list that fxlite wrote, if all its files are inside the folder."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         names = [str(f if isinstance(f, str) else f["path"]) for f in manifest["files"]]

@@ -4,16 +4,15 @@ times v[key], with its epilogue; the matrix of scores is never in memory as a wh
 In goes an `AttentionSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for
 that node. There are two plans:
 
-- "tiles": for each block of queries, keys and values are packed in blocks of KEYS; a tile of query
-  rows times a block of keys is computed into scratch by the matrix tile, scaled, masked and turned
-  into weights there, and the weights times the values are added to the block's sums. From one block
-  of keys to the next sums are rescaled to the highest score so far (Milakov and Gimelshein,
-  "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
-- "rows": one or two queries (decoding with a cache of keys and values) read everything once: no
-  packing; blocks of keys are the threads' tasks, and their sums are put together afterwards.
+- "tiles": for each block of queries, keys and values are packed in blocks of KEYS. The matrix tile
+  multiplies a tile of query rows by a block of keys into scratch, where the scores are scaled, masked and
+  turned into weights; the weights times the values are added to the block's sums. From one block of keys
+  to the next, sums are rescaled to the highest score so far (Milakov and Gimelshein, "Online normalizer
+  calculation for softmax", 2018; Dao et al., "FlashAttention", 2022).
+- "rows": one or two queries (decoding with a cache of keys and values) read everything once, without
+  packing; blocks of keys are the threads' tasks, and their sums are combined afterwards.
 
-Which thread computes what does not change results: tiles and blocks of keys do not depend on the
-number of threads.
+The number of threads does not affect results, because tiles and blocks of keys do not depend on it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 BLOCK_TILES = constant("attention", "BLOCK_TILES")
 
 MOST_ROWS = 11
-"""Rows of a tile at most: TILE_ROWS of any target."""
+"""The most rows of a tile: TILE_ROWS of any target."""
 
 
 def render_attention(spec: AttentionSpec) -> Rendered:
@@ -62,12 +61,12 @@ def render_attention(spec: AttentionSpec) -> Rendered:
 
 
 def _function(spec: AttentionSpec, note: str, body: Body, workspace: Size = 0) -> Rendered:
-    """The function of a body that needs so many bytes of workspace."""
+    """The function of a body that needs ``workspace`` bytes of scratch."""
     return rendered(spec.name, spec.parameters, (spec.comment, note), body.lines(), workspace)
 
 
 class _Attention:
-    """What the plans share of a function while it is printed."""
+    """The parts of the printed function that the plans share."""
 
     def __init__(self, spec: AttentionSpec) -> None:
         self.spec, self.body = spec, Body()
@@ -82,8 +81,8 @@ class _Attention:
 
     @contextmanager
     def shared(self, *loops: tuple[str, Index], schedule: str = "static") -> Iterator[list[Index]]:
-        """Loops over the batch, and these inside; gives the variables of these. Threads share all
-        if there is work for them."""
+        """Loops over the batch, and the given loops inside; yields the variables of the latter. Threads
+        share all iterations if there is enough work."""
         directive = "omp parallel for" if self.is_shared else ""
         every = [*self.spec.batch, *loops]
         with self.body.shared(every, directive, self.team, schedule) as found:
@@ -91,17 +90,17 @@ class _Attention:
             yield found[len(self.spec.batch) :]
 
     def size_of(self, parts: Sequence[tuple[str, Sequence[Size]]]) -> Index:
-        """Elements of scratch in all parts."""
+        """The number of scratch elements in all parts."""
         return sum((product(extents) for _, extents in parts), Index.of(0))
 
     def declare_parts(self, parts: Sequence[tuple[str, Sequence[Size]]], start: str) -> None:
-        """A pointer to each part of some scratch; extents stay apart, to be recognized."""
+        """Declare a pointer to each part of some scratch; extents are kept as factors, to be recognized later."""
         for name, extents in parts:
             self.body.pointer(self.spec.ctype, name, start)
             start = f"{name} + {factors(extents)}"
 
     def masked(self, score: str, row: Index, key: Index) -> str:
-        """The score of a row and key under the mask."""
+        """The score of a row and key after masking."""
         spec = self.spec
         if spec.causal:
             return f"{bare(key)} <= {bare(row)} ? {score} : -INFINITY"
@@ -112,8 +111,8 @@ class _Attention:
         return choice if spec.mask_is_bool else f"{score} + {mask}"
 
     def put_result(self, row: Index, total: str, sums: Pointer) -> None:
-        """A row of the result, out of the sums of weighted values and the sum of the weights;
-        without keys it is 0."""
+        """Store a row of the result, from the sums of weighted values and the sum of the weights; without
+        keys it is 0."""
         spec, body, t = self.spec, self.body, self.spec.ctype
         empty = f"{bare(spec.keys)} == 0" if spec.empty_is_nan else f"{total} == 0"
         known = spec.keys.constant if spec.empty_is_nan else None
@@ -124,13 +123,13 @@ class _Attention:
             body.put(spec.epilogue("value", row, column))
 
     def scale_query(self, target: Pointer, q: Operand, row: Index) -> None:
-        """A query times the scale."""
+        """Store a query times the scale."""
         spec, body = self.spec, self.body
         with body.loop("feature", spec.features, pragma="#pragma omp simd") as feature:
             body.assign(target[feature], f"{q.at(row, feature)} * {atom(spec.scale)}")
 
     def sizes(self) -> str:
-        """For the comment."""
+        """The sizes, for the comment."""
         spec = self.spec
         return (
             f"{bare(spec.rows)} queries and {bare(spec.keys)} keys of {bare(spec.features)}, "
@@ -151,7 +150,7 @@ class _Tiles(_Attention):
 
     @property
     def parts(self) -> list[tuple[str, Sequence[Size]]]:
-        """Those of a thread's memory."""
+        """The parts of a thread's memory."""
         return [
             ("k_panels", (self.spec.features, self.block)),
             ("v_panels", (self.v_pitch, self.block)),
@@ -160,7 +159,7 @@ class _Tiles(_Attention):
             ("sums", (MOST_ROWS, BLOCK_TILES, self.v_pitch)),
             ("highest", (MOST_ROWS, BLOCK_TILES)),
             ("totals", (MOST_ROWS, BLOCK_TILES)),
-            ("unused", (32,)),  # between threads
+            ("unused", (32,)),  # keeps the memory of threads apart
         ]
 
     def render(self) -> Rendered:
@@ -204,7 +203,7 @@ class _Tiles(_Attention):
         return _function(spec, note, body, teams * share * ITEM_BYTES[spec.ctype])
 
     def declare_scratch(self) -> None:
-        """The operands of this batch item and the thread's memory."""
+        """Declare the operands of this batch item and the thread's memory."""
         spec, body, t = self.spec, self.body, self.spec.ctype
         for name, operand in (("q_item", spec.q), ("k_item", spec.k), ("v_item", spec.v)):
             body.pointer(f"const {t}", name, operand.start())
@@ -226,7 +225,7 @@ class _Tiles(_Attention):
             body.assign(f"sums[{bare(i)}]", "0")
 
     def last_key(self) -> Index:
-        """Where the keys end that this block's rows read."""
+        """The end of the keys that this block's rows read."""
         spec, body = self.spec, self.body
         if not spec.causal:
             return spec.keys
@@ -241,7 +240,7 @@ class _Tiles(_Attention):
         return body.let("end_key", f"skips && {end} < {keys} ? {end} : {keys}")
 
     def pack_block(self, key_0: Index, keys: Index) -> None:
-        """Keys, transposed, and values as panels."""
+        """Pack keys, transposed, and values as panels."""
         spec, k, v = self.spec, self.spec.k, self.spec.v
         pack, call = f"pack_panels_{spec.ctype}", self.body.call
         keys_0, values_0 = (Pointer(n) + key_0 * x.row_stride for n, x in (("k_item", k), ("v_item", v)))
@@ -249,7 +248,7 @@ class _Tiles(_Attention):
         call(pack, keys, spec.columns, values_0, v.row_stride, v.col_stride, "v_panels")
 
     def attend(self, row_0: Index, rows: Index, key_0: Index, keys: Index) -> None:
-        """A tile of queries and a block of keys."""
+        """Process a tile of queries and a block of keys."""
         spec, body = self.spec, self.body
         reads: Index = keys
         some: AbstractContextManager[None] = nullcontext()
@@ -268,13 +267,13 @@ class _Tiles(_Attention):
             self.sum_values(body.let("place", row_0 - self.first_row), rows, keys, reads)
 
     def score(self, row_0: Index, rows: Index, key_0: Index, keys: Index) -> None:
-        """The tile's scores, masked."""
+        """Compute and mask the tile's scores."""
         spec, body, width = self.spec, self.body, self.width
         with body.loop("column_0", keys, step=width) as column_0:
             columns = body.let("columns", smaller(keys - column_0, width), "int")
             queries, panel = ("q_rows", self.q_pitch), Pointer("k_panels") + column_0 * spec.features
             body.call(f"multiply_tile_{spec.ctype}", rows, columns, spec.features, *queries, panel, "tile")
-            # Rows have room for whole panels, whose copies are whole vectors.
+            # Rows have room for whole panels, which are copied as whole vectors.
             whole = spec.mask is None and self.block % width == 0
             with body.loop("i", rows) as i:
                 row = body.let("row", row_0 + i)
@@ -284,7 +283,7 @@ class _Tiles(_Attention):
                     body.assign(score, self.masked(Pointer("tile")[i * width + j], row, key))
 
     def sum_values(self, place: Index, rows: Index, keys: Index, reads: Index) -> None:
-        """Scores become weights, and the weighted values join the sums."""
+        """Turn scores into weights and add the weighted values to the sums."""
         spec, body, width = self.spec, self.body, self.width
         with body.loop("i", rows) as i:
             places = (Pointer(n) + place + i for n in ("highest", "totals"))
@@ -337,7 +336,7 @@ class _Rows(_Attention):
         return _function(spec, f"{self.sizes()}; {each} read once.", body, size)
 
     def declare_part(self, row: Index, key_block: Index) -> None:
-        """Where the scratch of this query and block of keys is."""
+        """Declare the scratch of this query and block of keys."""
         number = Index.of(0)
         for at, (_, extent) in zip(self.batch_at, self.spec.batch, strict=True):
             number = number * extent + at
@@ -345,7 +344,7 @@ class _Rows(_Attention):
         self.body.pointer(self.spec.ctype, "part", Pointer("parts") + number * self.share)
 
     def attend(self, row: Index, key_block: Index, key_0: Index, keys: Index) -> None:
-        """A query's attention to a block of keys."""
+        """Compute a query's attention to a block of keys."""
         spec, body, t = self.spec, self.body, self.spec.ctype
         self.declare_part(row, key_block)
         self.declare_parts(self.parts, "part")
@@ -366,7 +365,7 @@ class _Rows(_Attention):
         )
 
     def join(self, row: Index) -> None:
-        """The blocks' sums, rescaled to the highest score of all, and the epilogue."""
+        """Combine the blocks' sums, rescaled to the highest of all scores, and run the epilogue."""
         spec, body, t = self.spec, self.body, self.spec.ctype
         (_, scores), (_, sums_size), (_, query), _ = self.parts
         step = body.let("step", self.share * spec.rows)  # from block to block
@@ -392,7 +391,7 @@ CACHE_BYTES = 128 * 1024
 """Bytes of packed keys (and of values) in one block: a part of the second-level cache."""
 
 FEW_ROWS = 2
-"""Up to so many queries everything is read only once."""
+"""Up to this many queries, everything is read only once."""
 
 
 @dataclass(frozen=True)
@@ -409,14 +408,14 @@ class AttentionSpec:
     scale       C expression by which scores are multiplied
     epilogue    (element, row, column) -> C statements that consume one element: the body of a simd
                 loop over columns
-    mask        matrix [rows, keys]: of bools, or values to add to the scores
-    mask_is_bool   whether it keeps scores where it is true, or is added to them
-    masked_score   C expression: what a bool mask makes of the other scores
-    causal      whether row i reads the keys 0 ... i only
-    empty_is_nan   what a row of which the mask leaves nothing gives: NaN, or else 0
+    mask        matrix [rows, keys] of bools, or of values to add to the scores
+    mask_is_bool   whether the mask keeps scores where it is true, or is added to them
+    masked_score   C expression: what a bool mask replaces the other scores by
+    causal      whether row i reads only the keys 0 ... i
+    empty_is_nan   whether a row of which the mask keeps nothing gives NaN, or else 0
     comment     what is computed, shapes, origin
-    measured    by subject, which of `alternatives.attention_decisions` to take in place of the one
-                that suits
+    measured    by subject, which of `alternatives.attention_decisions` to use instead of the default
+                choice
     """
 
     name: str
@@ -442,7 +441,7 @@ class AttentionSpec:
 
 
 def may_read_once(spec: AttentionSpec) -> bool:
-    """Whether there are so few queries that each may read all keys and values on its own."""
+    """Whether there are so few queries that each may read all keys and values itself."""
     return spec.rows <= FEW_ROWS and not spec.causal
 
 

@@ -1,8 +1,8 @@
-"""The C bundle: a folder that builds, tests itself and runs with a C compiler and make alone.
+"""The C bundle: a folder that builds, tests itself and runs with just a C compiler and make.
 
 In: a model compiled to C, and example inputs. Out: source, header, weights, a self-test with stored
-inputs and the outputs NumPy computes from them, a README for the C programmer; and what builds it: a
-Makefile, CMake's file, pkg-config's, and the C that only some builds take: weights inside the program,
+inputs and NumPy's outputs for them, a README for the C programmer; and the files that build it: a
+Makefile, files for CMake and pkg-config, and C that only some builds use: weights inside the program,
 and the choice of the processor at run time.
 """
 
@@ -44,17 +44,16 @@ DATA = "selftest"
 def save_bundle(
     function: CFunction, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
 ) -> None:
-    """Write the bundle. ``cases`` are the inputs of the self-test; by default random ones of two
-    sizes.
+    """Write the bundle. ``cases`` are the inputs of the self-test, by default random ones of two sizes.
 
-    Raises FolderError where the folder cannot be written or holds other files (``force`` writes
-    into it nevertheless and leaves those files alone); on an error nothing is half-written."""
+    Raises FolderError if the folder cannot be written, or holds other files (``force`` writes into it
+    nevertheless and leaves those files alone); after an error no file is incomplete."""
     chosen = make_cases(function.graph_module)[-2:] if cases is None else cases
     write_folder(folder, lambda work: write_bundle(function, work, chosen), force)
 
 
 def _facts(function: CFunction) -> dict[str, Any]:
-    """What the folder's list of files says about the model."""
+    """The facts about the model for the folder's list of files."""
     program = function.program
     entry = program.entry
     own = [file for file in program.sources if not file.startswith(f"{program.name}.")]
@@ -67,7 +66,7 @@ def _facts(function: CFunction) -> dict[str, Any]:
 
 
 def write_bundle(function: CFunction, folder: Path, cases: Sequence[Case]) -> dict[str, Any]:
-    """Write the bundle's files into an existing folder; returns what its list of files says."""
+    """Write the bundle's files into an existing folder; returns the facts for its list of files."""
     program = function.program
     name = program.name
     for file, text in program.sources.items():
@@ -95,7 +94,7 @@ def weights_bytes(function: CFunction) -> dict[str, int]:
 
 
 def larger_weights(function: CFunction) -> str:
-    """Why weights take so much more memory than the model's own arrays, if they do."""
+    """Why weights take much more memory than the model's own arrays; empty if they do not."""
     found = weights_bytes(function)
     if found["memory"] <= 1.5 * found["model"]:
         return ""
@@ -109,7 +108,7 @@ def larger_weights(function: CFunction) -> str:
 
 
 def _store(function: CFunction, folder: Path, number: int, case: Case) -> None:
-    """Inputs and NumPy's outputs of one case as dense arrays, one file each."""
+    """Store inputs and NumPy's outputs of one case as dense arrays, one file each."""
     module, program = function.graph_module, function.program
 
     def write(name: str, array: Any) -> None:
@@ -185,7 +184,7 @@ def _indented(lines: Sequence[str]) -> str:
 
 
 def _rules(program: CProgram) -> list[str]:
-    """What is said of named dims."""
+    """Statements about named dims."""
     graph, dims = program.program.module.graph, program.entry.dims
     known = {name: dim.facts for name, dim in graph.declared_dims.items()}
     rules = [f"    {name} is {known[name]}" for name in dims if name in known]
@@ -227,8 +226,8 @@ _BUILD_FILES = ("Makefile", "CMakeLists.txt", "MODEL.pc.in", "MODEL_embedded.c",
 
 
 def build_files(name: str, header: str, architecture: str, version: str) -> dict[str, str]:
-    """File name -> text. ``architecture`` is the compiler's flag for a processor, ``version``
-    fxlite's."""
+    """File name -> text. ``architecture`` is the compiler's flag for a processor, ``version`` that of
+    fxlite."""
     functions = _declared(name, header)
     choices = []
     for result, function, parameters in functions:

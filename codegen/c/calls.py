@@ -1,8 +1,8 @@
 """The functions of a program in C and the calls of them.
 
 In: a :class:`~fxlite.codegen.program.program.Program` and the module's weights. Out: one
-:class:`Call` for each group, with the text of its function; packed weights; and the places that
-errors refer to.
+:class:`Call` for each group, with the text of its function; packed weights; and the places to which
+error messages refer.
 """
 
 from __future__ import annotations
@@ -50,11 +50,10 @@ from fxlite.types.shapes import Dim
 
 @dataclass(frozen=True)
 class Call:
-    """One step of the run function: its name, the C function it calls, which was made for another
-    call unless this ``is_first``, and the arguments that it gives, of which those that are
-    ``shifted`` are the memory of a value from some element on; ``decisions`` are those that were
-    made about it; ``declined`` says why its anchor's template could not take the group, which is
-    loops instead."""
+    """One step of the run function: its name; the C function that it calls, which was written for an
+    earlier call unless this one ``is_first``; and its arguments, of which the ``shifted`` ones point into a
+    value from some element on. ``decisions`` are those made about the function. ``declined`` says why the
+    anchor's template could not take the group, which consists of loops instead."""
 
     name: str
     function: str
@@ -70,8 +69,8 @@ class Call:
 
 
 class TemplateDeclined(CodegenError):
-    """A template cannot take the group of ``node``, and loops cannot either, as the op has no body
-    of its own; its expansion has one."""
+    """Neither a template nor loops can compute the group of ``node``, because the op has no body of its
+    own; but its expansion has one."""
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
@@ -94,7 +93,7 @@ _LONGEST = 200  # characters of the name of a function
 @dataclass(frozen=True)
 class Planned:
     """A program, a call for each of its groups, the weights that they packed by their names in C,
-    the module's arrays, and the places that errors refer to by number."""
+    the module's arrays, and the places to which error messages refer by number."""
 
     program: Program
     calls: list[Call]
@@ -112,12 +111,12 @@ def planned_calls(
     donated: Mapping[str, int] = MappingProxyType({}),
 ) -> Planned:
     """Plan a module and print its functions; for the arguments see :func:`fxlite.codegen.c.emit`.
-    ``plain`` makes the functions of a target that has no templates; ``donated``: the numbers of
-    the flat results that take the memory of inputs, by target.
+    ``plain`` writes the functions for a target that has no templates; ``donated`` maps targets of inputs
+    to the numbers of the flat results that take their memory.
 
-    A group that its anchor's template declines becomes loops. Where the anchor's op has none, its
-    node is expanded in ``module``, which is then planned again; the ledger says why. Raises
-    CodegenError for graphs that cannot be compiled."""
+    A group that its anchor's template declines becomes loops. If the anchor's op has no loops, its node
+    is expanded in ``module``, which is then planned again; the ledger says why. Raises CodegenError for
+    graphs that cannot be compiled."""
     own, sizes = module, dict[str, DataSize]()
     names = {node.name for node in apart}
     if plain is None:
@@ -163,9 +162,9 @@ def planned_calls(
 
 
 def title_of(found: Group) -> str:
-    """Name of a group's function, from the program: the module's path, with the op if that ends in
-    a number, as in a Sequential; or the name of the value that it computes, which it may store in
-    another shape or order."""
+    """Name of a group's function, derived from the program: the module's path, followed by the op if it
+    ends in a number, as in a Sequential; or the name of the value that it computes, perhaps in another
+    shape or order."""
     return _title(*_path_and_value(found))
 
 
@@ -188,9 +187,9 @@ def _path_and_value(found: Group) -> tuple[str, str]:
 
 
 def common_title(groups: Sequence[Group], classes: Mapping[str, str]) -> str:
-    """Name of a function that computes several groups: where these are in different modules, what
-    their paths have in common, from the class of the module in a list on, and the op. ``classes``
-    are those of modules by path."""
+    """Name of a function that computes several groups: if they are in different modules, the common part
+    of their paths, starting with the class of the module in a list, and the op. ``classes`` are those of
+    modules by path."""
     (first, value), *others = map(_path_and_value, groups)
     if all(path == first for path, _ in others):
         return _title(first, value)
@@ -203,7 +202,7 @@ def common_title(groups: Sequence[Group], classes: Mapping[str, str]) -> str:
 
 
 def common_path(paths: Collection[str]) -> str:
-    """The innermost module that all the paths lead into."""
+    """The innermost module that contains all the paths."""
     parts = [path.split(".") for path in paths]
     low, high = min(parts), max(parts)
     count = next((i for i, (a, b) in enumerate(zip(low, high)) if a != b), min(len(low), len(high)))
@@ -211,7 +210,7 @@ def common_path(paths: Collection[str]) -> str:
 
 
 def _from_class(path: str, classes: Mapping[str, str]) -> str:
-    """A path from the class of the last module in a list on; without numbers if none is known."""
+    """A path starting with the class of its last module in a list; without numbers if the class is unknown."""
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
         if parts[end - 1].isdecimal() and (name := classes.get(".".join(parts[:end]))):
@@ -220,7 +219,7 @@ def _from_class(path: str, classes: Mapping[str, str]) -> str:
 
 
 def program_calls(program: Program, make: Maker) -> list[Call]:
-    """A call for each group, in order; groups of one form call one function. Raises
+    """A call for each group, in order; groups of the same form call one function. Raises
     CodegenError."""
     groups = program.groups
     digits = len(str(len(groups)))
@@ -251,7 +250,7 @@ def program_calls(program: Program, make: Maker) -> list[Call]:
 def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Maker) -> Call:
     """A call of another group's function."""
     if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
-        # which packs its own weights
+        # the call packs its own weights
         call = make(group, name)
         moved = any(start != 0 for _, start in found.operands.values())
         if moved:
@@ -275,7 +274,7 @@ def _call(given: tuple[Any, ...], group: Group, name: str) -> Call:
 
 
 def note_decisions(module: GraphModule, calls: Sequence[Call]) -> None:
-    """Enter in the module's ledger what the models decided about each function, and why; and
+    """Record in the module's ledger the models' decisions about each function with their reasons, and
     which templates declined."""
     notes = []
     for call in calls:
@@ -297,9 +296,9 @@ def group_call(
     matmul_precision: str,
     choices: Choices = NO_CHOICES,
 ) -> Call:
-    """The call of a function of the group's own. ``weights`` are the module's arrays; packed ones
-    are put into ``packed`` by their names in C, texts that errors refer to by number into
-    ``locations``. ``choices`` decide in place of the models."""
+    """The call of a function written for this group. ``weights`` are the module's arrays. Packed weights
+    are added to ``packed`` by their names in C, and places to which error messages refer by number to
+    ``locations``. ``choices`` override the models."""
     if found.kind == "control":
         whole = control_function(found, name, locations, templates.render_inside)
         return Call(name, name, whole.text, whole.arguments, found, whole.scratch)
@@ -358,8 +357,8 @@ def loops_call(found: Group, kernel: Kernel, printer: CPrinter, declined: str = 
 
 
 def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
-    """The function with other names for packed weights whose names stand for something else
-    already: a matrix and its transpose are packed differently."""
+    """The function with other names for packed weights whose names are already used for something else: a
+    matrix and its transpose are packed differently."""
     for name, weight in made.packed.items():
         new, number = name, 1
         while new in taken and taken[new] != weight:
@@ -376,19 +375,19 @@ def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
 
 
 # -- functions that groups share -------------------------------------------------------------------
-# Groups of one form, which one C function computes: the steps of an unrolled loop, equal layers.
+# Groups of the same form, which one C function computes: the steps of an unrolled loop, equal layers.
 #
-# In: the groups of a program. Out: for each group that another group's function serves, that group,
-# and how far behind the other's its operands start. Two groups have one form if their members
-# are the same calls on the same types, wired in the same way. Which values are read may differ, and
-# also where a ``select`` or ``slice`` cuts an operand that nothing else in the group reads: the
-# function then gets a pointer further on.
+# In: the groups of a program. Out: for each group that another group's function can serve, that group,
+# and how far its operands start after those of the other. Two groups have the same form if their members
+# are the same calls on the same types, wired in the same way. They may differ in the values they read,
+# and in where a ``select`` or ``slice`` cuts an operand that nothing else in the group reads: the function
+# then gets a pointer to a later element.
 
 
 @dataclass(frozen=True)
 class Form:
-    """``key`` is equal for groups of one form; ``operands`` are the values a group reads, and
-    ``positions`` where along an axis each is cut (0 where that is part of the key)."""
+    """``key`` is equal for groups of the same form; ``operands`` are the values a group reads, and
+    ``positions`` say where each is cut along an axis (0 if that is part of the key)."""
 
     key: tuple[Any, ...]
     operands: tuple[Node, ...]
@@ -398,17 +397,16 @@ class Form:
 
 @dataclass(frozen=True)
 class Shared:
-    """The number of the group whose function serves, and for each value that it reads the one to
-    give in its place, with the number of elements to leave out at its start."""
+    """The number of the group whose function is used, and for each value that the function reads the value
+    to pass instead, with the number of elements to skip at its start."""
 
     number: int
     operands: Mapping[Node, tuple[Node, Dim]]
 
 
 def shared_functions(groups: Sequence[Group]) -> dict[int, Shared]:
-    """By their numbers, the groups that need no function of their own. The one that gives the
-    function of a form is that whose operands are cut first; groups with an operand cut before that
-    have their own."""
+    """By number, the groups that need no function of their own. The function of a form is that of the
+    group whose operands are cut first; groups with an operand cut before that have their own."""
     by_key: dict[tuple[Any, ...], list[tuple[int, Form]]] = {}
     for number, group in enumerate(groups):
         form = form_of(group)
@@ -427,7 +425,7 @@ def shared_functions(groups: Sequence[Group]) -> dict[int, Shared]:
 
 
 def form_of(group: Group) -> Form:
-    """What a group computes, without the names of its values."""
+    """What a group computes, independent of the names of its values."""
     number: dict[Node, int] = {member: n for n, member in enumerate(group.members)}
     readers: dict[Node, int] = {}
     for member in group.members:
@@ -458,14 +456,14 @@ def form_of(group: Group) -> Form:
     anchor = None if group.anchor is None else number[group.anchor]
     beside = None if group.beside is None else repr(group.beside.kwargs)
     if group.kind == "control":
-        beside = group.root.name  # no other has its text
+        beside = group.root.name  # no other group has the same text
     key = (number[group.root], anchor, beside, bool(group.taken), *parts, *map(_operand_key, operands))
     taken = [cuts.get(node, (0, 0)) for node in operands]
     return Form(key, tuple(operands), tuple(p for p, _ in taken), tuple(s for _, s in taken))
 
 
 def _cut(member: Node, source: Node) -> tuple[int, Dim] | None:
-    """Position and stride of a select or slice at known numbers; None for other calls."""
+    """Position and stride of a select or slice with known numbers; None for other calls."""
     first = member.target.starts_at
     if first is None:
         return None
@@ -481,8 +479,8 @@ def _cut(member: Node, source: Node) -> tuple[int, Dim] | None:
 
 
 def _operand_key(node: Node) -> tuple[Any, ...]:
-    """What of an operand shows in the text of a function: its type, whether it is a weight, which
-    may be packed, and a constant of rank 0, which is written as a number."""
+    """The properties of an operand that affect the text of a function: its type; whether it is a weight,
+    which may be packed; and the value of a constant of rank 0, which is written as a number."""
     if node.op != "get_attr":
         return node.type, False
     owner = node.graph.owning_module

@@ -1,10 +1,10 @@
-"""Loops and conditions in C: one function for each node of the program, in which those inside of it
-stand, too.
+"""Loops and conditions in C: one function for each such node of the program, which also contains the
+ones nested inside it.
 
 In: a planned group of a control op. Out: the call of a function with ``for``, ``while`` and ``if``,
-whose bodies are the loops of their kernels. Numbers are local variables. What a loop carries is
-written where it lies; where an iteration computes an array anew, two places take turns. Arrays
-between the kernels of a body lie in the scratch of the function.
+whose bodies are the loops of their kernels. Numbers are local variables. Values that a loop carries are
+written in place; if an iteration computes an array from scratch, two places alternate. Arrays between
+the kernels of a body lie in the scratch of the function.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BYTES = "scratch"
 
 @dataclass(frozen=True)
 class ControlFunction:
-    """The text of a function, the arguments of its call, and bytes of scratch, in C."""
+    """The text of a function, the arguments of its call, and its bytes of scratch as C."""
 
     text: str
     arguments: tuple[str, ...]
@@ -54,7 +54,7 @@ RoutineMaker = Callable[[Group, str, list[str]], tuple[str, tuple[str, ...], Dim
 
 
 def control_function(group: Group, name: str, locations: list[str], routine: RoutineMaker) -> ControlFunction:
-    """The function of a group; ``routine`` makes those that it calls."""
+    """The function of a group; ``routine`` writes the functions that it calls."""
     return _Function(group, name, locations, routine).function()
 
 
@@ -64,8 +64,8 @@ def dim_c(dim: Dim) -> str:
 
 
 class _Printer(CPrinter):
-    """Prints kernels where they stand in a function: values of rank 0 are its variables, and values
-    that lie at one place have one name."""
+    """Prints kernels inside a function: values of rank 0 are its variables, and values that share memory
+    have one name."""
 
     def __init__(self, locations: list[str]) -> None:
         super().__init__((), locations)
@@ -84,13 +84,13 @@ class _Function:
         self.group, self.name, self.routine = group, name, routine
         self.printer = _Printer(locations)
         self.scratch: Dim = 0
-        self.pointers: list[str] = []  # declarations of what lies in scratch
+        self.pointers: list[str] = []  # declarations of arrays in scratch
         #: Those that stand before the loop or condition at hand: of places that take turns in it, and
         #: of results of a branch that cannot be computed where they are wanted.
         self.turning: list[str] = []
         self.kernels = 0
-        self.made: dict[int, Kernel] = {}  # by the group, which the plan keeps
-        self.functions: list[str] = []  # of routines that are called
+        self.made: dict[int, Kernel] = {}  # by id of the group, which the plan keeps alive
+        self.functions: list[str] = []  # of the routines that are called
 
     # -- the whole -----------------------------------------------------------------------------
     def function(self) -> ControlFunction:
@@ -145,7 +145,7 @@ class _Function:
 
     # -- loops and conditions ------------------------------------------------------------------
     def control(self, group: Group, program: Program | None, depth: int) -> list[str]:
-        """The lines of a group of ``program``, None: of the function itself."""
+        """The lines of a group of ``program``; None stands for the function itself."""
         around, self.turning = self.turning, list[str]()
         is_cond = group.root.target.name == "cond"
         inside = (self._cond if is_cond else self._loop)(group, group.bodies, program, depth)
@@ -183,7 +183,7 @@ class _Function:
         return [*lines, *head, *inner, f"{pad}}}", *self._end(group, plan, places, depth)]
 
     def _rows_first(self, body: BodyPlan, carried: Sequence[Node], node: Node, head: str, depth: int) -> list[str]:
-        """The lines of a loop whose arrays are gone through row by row; none where that cannot be, or is no gain."""
+        """The lines of a loop whose arrays are processed row by row; none if that is impossible or no faster."""
         program = body.program
         if any(g.kind != "loops" or not g.root.type.rank for g in program.groups):
             return []
@@ -206,7 +206,7 @@ class _Function:
     def _start(
         self, group: Group, plan: ControlPlan, program: Program | None, depth: int
     ) -> tuple[list[str], dict[int, str]]:
-        """Lines that set what a loop carries, and where arrays are to be at the end."""
+        """Lines that set the initial values that a loop carries, and where arrays must be at the end."""
         pad, lines, places = "    " * depth, list[str](), dict[int, str]()
         parts = {part.kwargs["index"]: part for part in group.parts}
         for number, value in enumerate(group.root.arguments["carried"]):
@@ -229,7 +229,7 @@ class _Function:
         return lines, places
 
     def _next(self, body: BodyPlan, carried: Sequence[Node], depth: int) -> list[str]:
-        """Lines that make the results of an iteration what the next one is given."""
+        """Lines that make the results of an iteration the inputs of the next one."""
         pad, before, lines = "    " * depth, list[str](), list[str]()
         own = {buffer_name(n) for n in carried}
         for inner, result in zip(carried, body.results):
@@ -278,7 +278,7 @@ class _Function:
         for name, head in (("true_fn", self._number(program, group.root.arguments["pred"])), ("false_fn", "")):
             body = plan.bodies[name]
             self._bind(body, group, program)
-            for part in group.parts:  # what a branch computes anew is computed where it is wanted
+            for part in group.parts:  # a branch computes new values directly in their place
                 memory = body.program.memory(body.results[part.kwargs["index"]])
                 if memory in body.program.apart and part not in group.taken:
                     place = _result(part) if program is None else self._place(program, part)
@@ -302,7 +302,7 @@ class _Function:
         return [*lines, f"{pad}}}"]
 
     def _bind(self, body: BodyPlan, group: Group, program: Program | None) -> None:
-        """What a body captures is where it is around."""
+        """Bind the values that a body captures to their places outside."""
         node = group.root
         captured = node.arguments.get(BODIES[node.target][1], ())
         inputs = body.inputs[len(body.inputs) - len(captured) :]
@@ -310,12 +310,12 @@ class _Function:
             self.printer.places[buffer_name(inner)] = self._number(program, outer)
 
     def _copied(self, copies: list[tuple[str, str, Node]], depth: int) -> list[str]:
-        """Lines that copy arrays (to, from, value) as if all were read before one is written."""
+        """Lines that copy arrays (to, from, value) as if all were read before any is written."""
         pad, lines, left = "    " * depth, list[str](), list(copies)
         while left:
             read = [source for _, source, _ in left]
             free = next((c for c in left if c[0] not in read), None)
-            if free is None:  # they change places
+            if free is None:  # they exchange places
                 place, source, value = left.pop(0)
                 kept = derived(place, f"kept{self.kernels}")
                 self.kernels += 1
@@ -352,13 +352,13 @@ class _Function:
         return lines
 
     def _lowered(self, group: Group) -> Kernel:
-        """The loops of a group, which are made once."""
+        """The loops of a group, which are built once."""
         if id(group) not in self.made:
             self.made[id(group)] = loops(group, f"kernel{self.kernels}")
         return self.made[id(group)]
 
     def _called(self, group: Group, program: Program, depth: int) -> list[str]:
-        """The call of a routine, whose function stands before this one."""
+        """The call of a routine, whose function is printed before this one."""
         node = group.root
         name = f"{self.name}_{node.target.name}{self.kernels}"
         self.kernels += 1
@@ -373,7 +373,7 @@ class _Function:
         return wrap(f"{'    ' * depth}{name}({', '.join(given.get(a, a) for a in arguments)});")
 
     def _arena(self, program: Program, base: Dim) -> None:
-        """Declare where the arrays of a body lie, behind those of the bodies around it."""
+        """Declare where the arrays of a body lie, after those of the surrounding bodies."""
         starts: list[Dim] = [base]
         for slot in program.slots:
             starts.append(shapes.normalize(starts[-1] + slot.size))
@@ -387,13 +387,13 @@ class _Function:
             self.turning.append(made)
 
     def _reserved(self, name: str, ctype: str, size: Dim) -> str:
-        """The declaration of an array of its own."""
+        """The declaration of an array with memory of its own."""
         start = self.scratch
         self.scratch = shapes.normalize(start + rounded(size))
         return f"{ctype} *{name} = {_at(ctype, start)};"
 
     def _bring(self, kernel: Kernel, group: Group, program: Program) -> None:
-        """Tell the printer of the values of a kernel."""
+        """Declare the values of a kernel to the printer."""
         printer = self.printer
         for node in (*group.inputs, *group.stored):
             printer.places[buffer_name(node)] = self._place(program, node)
@@ -403,7 +403,7 @@ class _Function:
             printer.shapes[buffer.name], printer.dtypes[buffer.name] = buffer.shape, buffer.dtype
 
     def _inline(self, kernel: Kernel, group: Group, program: Program, depth: int) -> list[str]:
-        """A kernel's loops where they stand."""
+        """A kernel's loops, printed inline."""
         printer, pad, root = self.printer, "    " * depth, group.root
         self._bring(kernel, group, program)
         printer.work = kernel.work
@@ -440,7 +440,7 @@ class _Function:
 
 
 def _mixes_rows(program: Program, one: Node, other: Node) -> bool:
-    """Whether a row of one value may lie where another row of the other does."""
+    """Whether a row of one value may overlap another row of the other."""
     if program.slot_of[one] != program.slot_of[other]:
         return False
     (start, size, *kind), (begin, length, *same) = (
@@ -452,7 +452,7 @@ def _mixes_rows(program: Program, one: Node, other: Node) -> bool:
 
 
 def _ctype(node: Node) -> str:
-    """What a value is in memory, or as a variable."""
+    """The C type of a value in memory, or of its variable."""
     dtype = node.type.dtype
     name: str = dtype.c_name if dtype.is_bool and not node.type.rank else dtype.c_stored
     return name
@@ -465,12 +465,12 @@ def _at(ctype: str, start: Dim) -> str:
 
 
 def _own_name(node: Node) -> str:
-    """What an operand is called in the function: as a value, also a weight."""
+    """The name of an operand in the function; a weight is named like a value."""
     return value_name(node.name)
 
 
 def _result(part: Node) -> str:
-    """The pointer that the function is given for a result."""
+    """The pointer parameter of the function for a result."""
     return derived(buffer_name(part), "out") if not part.type.rank else buffer_name(part)
 
 
@@ -487,8 +487,8 @@ _DECLARED = re.compile(r"\s*(?:const \w+|\w+ \*(?:const )?)\s?(\w+) = [^;]*;$")
 
 
 def _without_unread(lines: Sequence[str]) -> list[str]:
-    """Lines without declarations of variables that nothing reads, as numbers of iterations that all
-    who read them know by another name."""
+    """Lines without the declarations of variables that nothing reads, such as iteration numbers for which
+    all readers use another name."""
     left = list(lines)
     while True:
         counts = Counter(word for line in left for word in re.findall(r"\w+", line))

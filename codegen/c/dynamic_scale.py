@@ -1,11 +1,11 @@
-"""Scales of values that are quantized by their own range, found by the kernel that has the values
-in its hands: the convolution that computes an image, the loops that quantize a row.
+"""Scales of values that are quantized by their own range, computed by the kernel that has the values
+in registers or cache: the convolution that computes an image, or the loops that quantize a row.
 
-In: the groups of a program. Out: :func:`join_scales`: those groups, some of which store a
-``dynamic_scale`` beside their result; and for a template's group the C that it needs for it
-(:class:`Beside`). A template reads each finished tile back from the first-level cache and raises
-the image's largest magnitude to that of the tile, which threads may do at the same time: a maximum
-is the same in any order.
+In: the groups of a program. Out: :func:`join_scales` returns them with some groups that store a
+``dynamic_scale`` in addition to their result; and for a template's group the C for it
+(:class:`Beside`). A template reads each finished tile back from the first-level cache and raises the
+image's largest magnitude to that of the tile. Threads may do so at the same time, because a maximum
+does not depend on the order.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fxlite.types import dtypes
 
 # -- which groups ----------------------------------------------------------------------------------
 def join_scales(groups: Sequence[Group]) -> list[Group]:
-    """The groups without those that are a ``dynamic_scale`` alone, where the group of a convolution
-    that stores what it reads, or loops that quantize the same rows, can store it beside."""
+    """The groups, without those of a single ``dynamic_scale`` if the group of a convolution that stores its
+    operand, or loops that quantize the same rows, can store it as well."""
     by_root = {found.root: found for found in groups}
     readers: dict[Node, list[Group]] = {}
     for found in groups:
@@ -56,12 +56,12 @@ def join_scales(groups: Sequence[Group]) -> list[Group]:
 
 
 def _computes_images(maker: Group, scale: Node) -> bool:
-    """Whether a group is a convolution of integers, channels-last, and arithmetic on its result
-    that stores floats, and a scale is that of each image of it."""
+    """Whether a group is a channels-last convolution of integers followed by arithmetic that stores
+    floats, and the scale is computed for each image of its result."""
     anchor, root = maker.anchor, maker.root
     if anchor is None or anchor.target.name != "int_conv2d" or 0 in root.type.shape:
         return False
-    images = {anchor}  # the convolution's result, and what is computed from it
+    images = {anchor}  # the convolution's result, and values computed from it
     for member in maker.members:
         if not images.isdisjoint(member.all_input_nodes):
             if member.target.kind != "pointwise" or member.type.shape != anchor.type.shape:
@@ -73,7 +73,7 @@ def _computes_images(maker: Group, scale: Node) -> bool:
 
 
 def _quantizes_rows(reader: Group, scale: Node) -> bool:
-    """Whether loops quantize the rows of which a scale is."""
+    """Whether loops quantize the rows to which a scale belongs."""
     x, root = scale.args[0], reader.root
     if reader.kind != "loops" or root.target.name != "quantize" or root.args[:2] != (x, scale):
         return False
@@ -86,9 +86,9 @@ def _quantizes_rows(reader: Group, scale: Node) -> bool:
 # -- in a template ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Beside:
-    """C of what a template computes beside its result: statements ``before`` and ``after``
-    everything, and ``tile``, a function of the numbers of rows and columns of a tile and of where
-    its first element is. ``parameter`` is the parameter for it, with the argument."""
+    """C for what a template computes in addition to its result: statements ``before`` and ``after``
+    everything, and ``tile``, a function of a tile's numbers of rows and columns and of the position of its
+    first element. ``parameter`` is the additional parameter, with its argument."""
 
     parameter: tuple[str, str]
     before: str
@@ -105,9 +105,9 @@ def beside_of(
     row: Var | None,
     image: str | None,
 ) -> Beside | None:
-    """What a group stores beside its result, if anything. ``axes`` are the variables that a tile's
-    first element is given by, of which its rows lie along ``row``; ``image`` is what the template
-    calls that of the image, None if rows are those of all images."""
+    """What a group stores in addition to its result, if anything. ``axes`` are the variables that give a
+    tile's first element, whose rows lie along ``row``; ``image`` is the template's variable for the
+    image, or None if rows belong to all images."""
     node = group.beside
     if node is None:
         return None

@@ -1,8 +1,8 @@
-"""Emit a program as C: one source file, its header, headers of what it calls, a weights blob.
+"""Emit a program as C: one source file, its header, headers of the functions it calls, and a weights
+blob.
 
 In: a GraphModule whose ops all have a body. Out: :class:`CProgram`: file texts, the packed weights
-and the description of the entry point. The C calls nothing but libm and OpenMP, and is right
-without OpenMP.
+and the description of the entry point. The C calls only libm and OpenMP, and also works without OpenMP.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ from fxlite.graph.graph_module import GraphModule
 
 @dataclass(frozen=True)
 class CProgram:
-    """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob the run function
-    takes; ``program`` is what was emitted, ``calls`` its steps, ``inputs``, ``dims`` and
-    ``outputs`` the C names of its arrays, named sizes and results, ``functions`` the source without
-    what it includes; ``profile``: the run function takes the time after each call; ``adapter``:
-    files that are built with the sources, in place of those of the same names, for calls from
-    Python; ``places`` of arrays in the blob, of which some are ``packed``; ``states``: the members of
-    ``struct NAME_state`` by the targets of the inputs that they are, ``donated`` the parameters in whose
-    memory results lie."""
+    """Emitted C. ``sources`` maps file names to text; ``weights`` is the blob for the run function;
+    ``program`` is what was emitted, and ``calls`` are its steps. ``inputs``, ``dims`` and ``outputs``
+    have the C names of arrays, named sizes and results; ``functions`` is the source without the text it
+    includes. With ``profile`` the run function takes the time after each call. ``adapter`` has files that
+    replace sources of the same names when Python calls the model. ``places`` has the positions of arrays
+    in the blob, of which some are ``packed``. ``states`` maps targets of inputs to members of ``struct
+    NAME_state``, and ``donated`` to the parameters in whose memory results lie."""
 
     name: str
     sources: Mapping[str, str]
@@ -74,7 +73,7 @@ class CProgram:
 
     @property
     def owned(self) -> dict[str, str]:
-        """The names in C of the inputs in whose memory results lie, by target."""
+        """The C names of the inputs in whose memory results lie, by target."""
         return {**self.states, **self.donated}
 
 
@@ -82,13 +81,13 @@ _ENDS = (
     "_run _workspace_bytes _ticks _largest_bytes _weights _weights_at _values _values_at _state _state_init _check "
     "_error_message"
 ).split()
-"""Of the functions and structs that a model has."""
+"""The names of the functions and structs that every model has."""
 _LONGEST = LONGEST - max(map(len, _ENDS))
 
 
 def c_name(name: str) -> str:
-    """A model's name as the beginning of C identifiers and of file names. Kernels are called
-    ``k0_...``, and what is included ``fx_...`` or as the standard's headers."""
+    """A model's name as the prefix of C identifiers and file names. It is changed to ``m_NAME`` if it could
+    be confused with a kernel (``k0_...``), an included function (``fx_...``) or a standard header."""
     text = file_name(name)[:_LONGEST].strip("_")
     is_taken = text in HEADERS or re.match(r"\d|k\d+_|fx(_|$)", text) is not None
     is_taken = is_taken or not _words().isdisjoint(text + end for end in _ENDS)
@@ -97,7 +96,7 @@ def c_name(name: str) -> str:
 
 @cache
 def _words() -> frozenset[str]:
-    """The words of all text that a model may include."""
+    """All words in the text that a model may include."""
     return frozenset(re.findall(r"\w+", macros()))
 
 
@@ -112,14 +111,15 @@ def emit(
     loops: bool = True,
     donated: Mapping[str, int] = MappingProxyType({}),
 ) -> CProgram:
-    """C source of a module; with ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's
-    last run began and ended. ``matmul_precision`` "medium" rounds the operands of products with
-    constant weights to bf16. ``weights``: the blob, if it was made before. ``choices`` decide about
-    kernels in place of the models; nodes that are ``apart`` get kernels without epilogues.
-    Without ``loops`` each kernel's call is printed, also where layers are equal. ``donated``: the
-    numbers of the flat results that take the memory of inputs, by target. What a program writes into its arguments
-    is stored there, too, or copied where it cannot be stored over them.
-    What a template declines may be expanded in ``module``, which its ledger says. Raises
+    """C source of a module. With ``profile``, ``NAME_ticks()`` tells when each kernel of a thread's last
+    run began and ended. ``matmul_precision="medium"`` rounds the operands of products with constant
+    weights to bf16. ``weights`` is the blob if it exists already. ``choices`` override the models'
+    decisions about kernels; nodes in ``apart`` get kernels without epilogues. With ``loops=False`` each
+    kernel's call is printed separately, even if layers are equal. ``donated`` maps targets of inputs to
+    the numbers of the flat results that take their memory. Values that a program writes into its
+    arguments are stored there directly, or copied if that is impossible.
+
+    A node that a template declines may be expanded in ``module``, and its ledger says so. Raises
     CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     planned = planned_calls(module, matmul_precision, choices, apart, donated={**donated, **written_results(module)})
@@ -168,7 +168,7 @@ def _require_no_copies(program: Program, donated: Collection[str]) -> None:
 
 
 def entry_of(name: str, program: Program, locations: list[str], values: tuple[ValueSize, ...]) -> Entry:
-    """What the wrapper must know of the emitted function: arguments, dims and results."""
+    """What the wrapper must know about the emitted function: arguments, dims and results."""
 
     def spec(label: str, node: Node) -> ArgSpec:
         return ArgSpec(label, node.type.dtype.name, tuple(map(dim_data, program.type_of(node).shape)))
@@ -176,7 +176,7 @@ def entry_of(name: str, program: Program, locations: list[str], values: tuple[Va
     graph = program.module.graph
     structure = graph.output_node().args[0]
     inputs = [spec(n.target, n) for n in program.given]
-    if program.states:  # to callers in Python it is an array of bytes behind the inputs
+    if program.states:  # callers in Python see them as an array of bytes after the inputs
         taken = {each.name for each in inputs}
         label = next(f"state{'_' * n}" for n in itertools.count() if f"state{'_' * n}" not in taken)
         inputs.append(ArgSpec(label, "u8", (state_bytes(state_places(program.module)),)))
@@ -227,7 +227,7 @@ class Source:
     # -- header --------------------------------------------------------------------------------
     @property
     def arrays(self) -> list[str]:
-        """The parameters that are inputs and results."""
+        """The parameters for inputs and results."""
         owned = self.program.owned
         parts = [
             f"{'' if n in owned else 'const '}{n.type.dtype.c_stored} *{buffer_name(n)}" for n in self.program.given
@@ -298,7 +298,7 @@ class Source:
 
     @cached_property
     def _functions(self) -> str:
-        """All functions but the kernels."""
+        """All functions except the kernels."""
         text = size_function(self.name, self.program.dims, self.values)
         text += [*self._check(), *self.workspace.size, *self.workspace.functions]
         if self.structure.weights.root.members:
@@ -309,7 +309,7 @@ class Source:
         return "\n".join([*text, *self._run()])
 
     def _check(self) -> list[str]:
-        """The function that tells whether a call is possible."""
+        """The function that checks whether a call is possible."""
         dims, failed = self.program.dims, "return FX_IMPOSSIBLE_SIZES"
         lines = ["    if (!processor_fits()) return FX_WRONG_PROCESSOR;"]
         lines += size_check(self.name, dims, self.values, failed)
@@ -357,7 +357,7 @@ class Source:
         return [*printer.functions, *head, *ignored, *lines, "    return 0;", "}"]
 
     def _add_data_sizes(self, printer: Steps) -> None:
-        """Behind the call that counts, the size that follows."""
+        """After the call that counts, declare the size that depends on it."""
         sizes = self.program.data_sizes
         made = {node: number for number, call in enumerate(self.calls) for node in call.group.stored}
         counts = self.structure.results[len(self.structure.results) - len(sizes) :]
@@ -367,8 +367,8 @@ class Source:
             printer.behind.setdefault(made[self.program.memory(size.count)], []).extend(lines)
 
     def copies(self, printer: Steps) -> list[str]:
-        """Results that no kernel stores: inputs or weights handed through, one value twice; then
-        what states and written arguments hold from now on, where that was computed elsewhere."""
+        """Copy results that no kernel stores (inputs or weights that are returned, one value returned
+        twice), and then the new values of states and written arguments that were computed elsewhere."""
         lines = []
         results = zip(self.program.results, self.outputs, self.structure.results)
         for node, name, argument in results:
@@ -384,12 +384,12 @@ class Source:
 
 # -- counters of a profiled model ------------------------------------------------------------------
 # In: a model's name and number of kernels. Out: C text for its header and its source. The run
-# function takes the time once before its first kernel and once after each, so that a kernel costs one
-# reading of the clock (tens of nanoseconds) and the kernels' times add up to the run's.
+# function reads the clock once before its first kernel and once after each, so that a kernel costs one
+# reading (tens of nanoseconds) and the kernels' times add up to the time of the run.
 
 
 def ticks_prototype(name: str, kernels: int) -> str:
-    """What the header says of the counters."""
+    """The documentation and prototype for the header."""
     text = (
         "Nanoseconds of a monotonic clock during this thread's last run: before the first kernel,\n"
         f"then after each of the {kernels} kernels, in order of their numbers."
@@ -398,7 +398,7 @@ def ticks_prototype(name: str, kernels: int) -> str:
 
 
 def ticks_source(name: str, kernels: int) -> str:
-    """The counters, their clock and the function that gives them out. Threads that run the model
-    at the same time have counters of their own."""
+    """The counters, their clock and the function that returns them. Threads that run the model at the same
+    time have separate counters."""
     values = {"MODEL": name, "COUNT": str(kernels + 1)}
     return filled(MODEL.joinpath("ticks.c"), values).rstrip()

@@ -1,7 +1,7 @@
-"""The header of an emitted model: what a C programmer has to know to call it.
+"""The header of an emitted model: everything a C programmer must know to call it.
 
 In: a program, the C names of its outputs and the two prototypes. Out: the text of ``NAME.h``; and of
-``NAME_weights.h``, by which a program that loads weights checks them.
+``NAME_weights.h``, with which a program that loads weights checks them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 
 MODEL = files("fxlite.codegen.c").joinpath("model")
-"""The folder of files that are the same for all models, but for words such as its name."""
+"""The folder of files that are the same for all models, except for words such as the model's name."""
 
 
 def header_text(
@@ -38,7 +38,7 @@ def header_text(
     state: State,
 ) -> str:
     """The header. ``locations`` are the places that an index error may name; ``workspace`` and
-    ``run`` are the prototypes; ``counts``: values are counted before a call."""
+    ``run`` are the prototypes; ``counts`` says whether sizes of values are checked before a call."""
     impossible = "; -1 for impossible sizes" if counts else ""
     needs = f"/** Bytes of workspace that a call with these arguments needs{impossible}. */"
     values = {
@@ -66,7 +66,7 @@ def places_text(locations: Sequence[str]) -> str:
 
 
 def about(name: str, program: Program) -> str:
-    """``digits: (x: f32[B,1,8,8]) -> f32[B,10]``, and where that comes from."""
+    """``digits: (x: f32[B,1,8,8]) -> f32[B,10]``, and the program that it comes from."""
     inputs = ", ".join(f"{n.target}: {n.type}" for n in program.given)
     outputs = ", ".join(str(n.type) for n in program.results)
     result = outputs if len(program.results) == 1 else f"({outputs})"
@@ -74,8 +74,8 @@ def about(name: str, program: Program) -> str:
 
 
 def weights_header(name: str, digest: int, version: str, expansion: Sequence[str] = (), stored: int = 0) -> str:
-    """The header with which a program that loads weights checks them; ``expansion``: the lines that
-    make them of a file of so many ``stored`` bytes, where that is something else."""
+    """The header with which a program that loads weights checks them. ``expansion`` has the lines that
+    make the weights from a file of ``stored`` bytes, if the file differs from them."""
     upper, kind = name.upper(), "STORED" if expansion else "WEIGHTS"
     values = {
         "MODEL": name,
@@ -92,7 +92,7 @@ def weights_header(name: str, digest: int, version: str, expansion: Sequence[str
 
 
 def documentation(text: str) -> str:
-    """A comment that documentation is made from."""
+    """A comment from which documentation is generated."""
     return f"/*{comment(text)[1:]}"
 
 
@@ -103,7 +103,7 @@ def check_signature(name: str, dims: Sequence[str]) -> str:
 
 
 def _run_documentation(name: str, program: Program, outputs: Sequence[str], state: State) -> str:
-    """What a caller has to know about each argument."""
+    """What a caller must know about each argument."""
     rows = [
         ("[in,out]", buffer_name(n), f"{n.type}; a result afterwards: {program.owned[n].name}")
         if n in program.owned
@@ -152,13 +152,13 @@ def _run_documentation(name: str, program: Program, outputs: Sequence[str], stat
 
 
 def places_of_results(program: Program) -> list[str]:
-    """What each result is that lies in memory of its own; the others take that of inputs."""
+    """Descriptions of the results that have memory of their own; the others use that of inputs."""
     places, owned = result_places(program.module), set(program.owned_numbers.values())
     return [place for number, place in enumerate(places) if number not in owned]
 
 
 def result_places(module: GraphModule) -> list[str]:
-    """What each flat result is to the program: ``the program's ["logits"]``, ``what cache holds
+    """The meaning of each flat result in the program: ``the program's ["logits"]``, ``what cache holds
     afterwards``, ``the tapped relu``; empty text for a program that returns one array."""
     value, told = module.take_taps(module.graph.output_node().args[0])
     writes = module.written_inputs()

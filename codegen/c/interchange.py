@@ -1,5 +1,5 @@
-"""Loop interchange: where a loop of the program goes over the columns of arrays, and all that it does are loops over
-their rows, a few rows at a time go through all of its iterations.
+"""Loop interchange: if a loop of the program runs over the columns of arrays and its body consists of loops over
+their rows, a few rows at a time go through all iterations.
 
 Before::
 
@@ -20,8 +20,8 @@ After::
         }
     }
 
-Rows are read and written along memory, and threads share them once, not in each iteration. (J. R. Allen and
-K. Kennedy: Automatic Loop Interchange, 1984; rows are strip-mined, so that there are vectors of them.)
+Rows are read and written in memory order, and threads divide them once instead of in each iteration. (J. R. Allen
+and K. Kennedy: Automatic Loop Interchange, 1984; rows are strip-mined, so that they form vectors.)
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ROWS = 8
 def rows_first(
     kernels: Sequence[Kernel], shapes: Mapping[str, MultiIndex], place: Callable[[str], str], head: str
 ) -> For | None:
-    """The loop over rows around a loop of the program with this ``head``, whose iterations run the kernels; None
-    where rows are not apart from each other, or lie side by side in memory. ``place``: the array that a buffer is."""
+    """The loop over rows around a loop of the program with this ``head``, whose iterations run the kernels; None if
+    rows are not independent, or are adjacent in memory. ``place`` gives the array of a buffer."""
     loops = [s for kernel in kernels if len(kernel.body) == 1 for s in kernel.body if isinstance(s, For)]
     extents = {loop.var.extent for loop in loops}
     if len(loops) < len(kernels) or len(extents) != 1 or not all(map(_is_plain, loops)):
@@ -62,7 +62,7 @@ def rows_first(
 
 
 def _is_plain(loop: For) -> bool:
-    """Whether iterations may run in any order, and nothing in them fails or is a loop."""
+    """Whether iterations may run in any order, and contain neither loops nor anything that can fail."""
     if loop.var.extent.variables() or loop.kind in ("serial", "reduce") or loop.step != 1:
         return False
     if not all(isinstance(s, (Let, Store)) for s in loop.body):
@@ -71,7 +71,7 @@ def _is_plain(loop: For) -> bool:
 
 
 def _are_apart(loops: Sequence[For], shapes: Mapping[str, MultiIndex], place: Callable[[str], str]) -> bool:
-    """Whether each row reads and writes its own part of what is written, and some part is long."""
+    """Whether each row reads and writes its own part of the written arrays, and some part is long."""
     touched: dict[str, list[tuple[Index | None, Index]]] = {}
     written: set[str] = set()
     for loop in loops:

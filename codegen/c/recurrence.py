@@ -1,18 +1,18 @@
 """C text of one recurrence: the loop over time of an LSTM, a GRU or an Elman network.
 
 In goes a `RecurrenceSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for
-that node. What the inputs give to the gates was computed before, by one matrix product for all
-steps. Here each step multiplies the state by `weight_hh`, whose columns are packed so that a block
-of them holds the same hidden units of all gates (`pack_recurrent_weight`), and computes the new
-states of those units at once, while the sums are in the first-level cache. States are read where
-the step before stored them: in the result.
+that node. The inputs' contribution to the gates was computed before, by one matrix product for all
+steps. Here each step multiplies the state by `weight_hh`, whose columns are packed so that a block of
+them holds the same hidden units of all gates (`pack_recurrent_weight`), and immediately computes the
+new states of those units, while the sums are in the first-level cache. States are read where the
+previous step stored them: in the result.
 
-Threads share the rows of the batch, which do not depend on each other, if there are enough of them;
-else the hidden units, in a parallel loop for each step. Which rows form a tile depends on
-the batch alone, so results do not depend on the number of threads.
+Threads divide the rows of the batch, which are independent, if there are enough of them, or else the
+hidden units, in a parallel loop for each step. Which rows form a tile depends only on the batch, so
+results do not depend on the number of threads.
 
-With an `IntegerState` products are those of integers: rows of the state are
-rounded once a step, into the workspace, and sums are scaled before they are added to the gates.
+With an `IntegerState` the products are products of integers: rows of the state are rounded once per
+step, into the workspace, and sums are scaled before they are added to the gates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fxlite.ops.recurrent import GATES
 from fxlite.scalar.index import Index
 
 PARALLEL_STEP = 40_000
-"""Multiply-adds of one step from which a parallel loop over the hidden units pays."""
+"""Multiply-adds of one step from which a parallel loop over the hidden units is worthwhile."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class RecurrenceSpec:
     name        of the C function
     ctype       "float" or "double"
     mode        a key of `GATES`
-    steps, batch, size   T, B and H: numbers where known, else symbols of these names, which are
+    steps, batch, size   T, B and H: numbers if known, otherwise symbols of these names, which are
                 parameters; each may be 0
     has_bias    whether there is a `bias_hh`
-    is_packed   whether `weight_hh` is what `pack_recurrent_weight` returned, or the matrix itself,
+    is_packed   whether `weight_hh` is the result of `pack_recurrent_weight`, or the matrix itself,
                 which is packed into the workspace in each call
     reverse     from the last step to the first
     comment     what is computed, shapes, origin
-    integers    how the state becomes integers; None: the product is one of floats. With it, `ctype`
-                is float and `weight_hh` what `pack_recurrent_int8` returned
+    integers    how the state becomes integers; None for a product of floats. With it, `ctype` is float
+                and `weight_hh` is the result of `pack_recurrent_int8`
     """
 
     name: str
@@ -86,7 +86,7 @@ class RecurrenceSpec:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays it reads."""
+        """Names of the arrays that the function reads."""
         cell = ("c0",) if self.mode == "lstm" else ()
         scale = ("weight_scale",) if self.integers is not None else ()
         bias = ("bias_hh",) if self.has_bias else ()
@@ -118,8 +118,8 @@ def pack_recurrent_weight(weight: np.ndarray[Any, Any], gates: int) -> np.ndarra
 
 
 def workspace_bytes(spec: RecurrenceSpec) -> Index:
-    """Bytes of scratch: of integers, the state before a step and the scales of its rows (and a few,
-    since the function names them, of none); of a weight that is computed, its panels."""
+    """Bytes of scratch. With integers: the state before a step and the scales of its rows (a few bytes
+    even if there are none, because the function names them). For a computed weight: its panels."""
     if spec.integers is not None:
         row = spec.size if spec.integers.scale is not None else spec.size + 4
         return spec.batch * row + 4
@@ -140,18 +140,18 @@ def render_recurrence(spec: RecurrenceSpec) -> Rendered:
 
 
 class _Recurrence:
-    """The function while it is printed."""
+    """The state of printing the function."""
 
     def __init__(self, spec: RecurrenceSpec) -> None:
         self.spec, self.body = spec, Body()
-        self.state = spec.batch * spec.size  # elements of one
+        self.state = spec.batch * spec.size  # number of elements
         self.blocks = divide_up(spec.size, spec.width)
         work = self.state * spec.size * spec.gates
         self.step_work = work if spec.integers is None else divide_up(work, FASTER)
         known = self.step_work.constant
         self.may_share_units = self.blocks != 1 and not (known is not None and known < PARALLEL_STEP)
         rows = spec.size if spec.integers is None else 1 + divide_up(spec.size, QUAD)
-        self.panel = rows * spec.width  # elements of one
+        self.panel = rows * spec.width  # number of elements
         self.tile_rows = "TILE_ROWS" if spec.integers is None else "QUAD_ROWS"
 
     def all_steps(self) -> None:
@@ -190,8 +190,8 @@ class _Recurrence:
         body.call("fx_copy", last, final, state_bytes)
 
     def declare_workspace(self) -> None:
-        """The parts of the workspace; there a weight is packed that was not known when the model
-        was compiled."""
+        """Declare the parts of the workspace; a weight that was not known at compile time is packed
+        there."""
         spec, body, width = self.spec, self.body, self.spec.width
         if spec.integers is not None:
             start = "workspace"
@@ -210,7 +210,7 @@ class _Recurrence:
                 body.call(f"pack_panel_{spec.ctype}", spec.size, units, columns, 1, spec.size, target)
 
     def decide_who_shares(self, row_tiles: Index) -> Index:
-        """How many threads there are, and what they share."""
+        """Compute how many threads there are, and what they divide."""
         spec, body = self.spec, self.body
         step_work = body.let("step_work", self.step_work)  # multiply-adds
         all_work = spec.steps * step_work
@@ -232,7 +232,7 @@ class _Recurrence:
         return body.let("parts", f"!by_rows ? fx_min(n_threads, {bare(self.blocks)}) : {threads}")
 
     def compute_part(self, round_: Index, part: Index, parts: Index, row_tiles: Index) -> None:
-        """One thread's part of the rows, for all steps, or of the hidden units, for one step."""
+        """One thread's part: some rows, for all steps, or some hidden units, for one step."""
         spec, body = self.spec, self.body
 
         def share(name: str, total: Index, is_mine: str) -> tuple[Index, Index]:
@@ -278,7 +278,7 @@ class _Recurrence:
             body.call("release_tiles")
 
     def declare_step(self, step: Index) -> None:
-        """The state after a step, the one before it, and what the inputs give to the gates."""
+        """Declare the state after a step, the one before it, and the inputs' contribution to the gates."""
         spec, body, t = self.spec, self.body, self.spec.ctype
         time = body.let("time", spec.steps - 1 - step if spec.reverse else step)
         following = body.pointer(t, "next", Pointer("states") + time * self.state)
@@ -303,7 +303,7 @@ class _Recurrence:
             body.call("round_state", size, start, scale, zero_point, low, high, stored, target)
 
     def compute_tile(self, block: Index, row_0: Index, rows: Index) -> None:
-        """The new states of some rows and a block of hidden units."""
+        """Compute the new states of some rows and a block of hidden units."""
         spec, body, width = self.spec, self.body, self.spec.width
         unit_0 = body.let("unit_0", block * width)
         units = body.let("units", smaller(spec.size - unit_0, width), "int")
@@ -325,7 +325,7 @@ class _Recurrence:
                 self.update(row, body.let("unit", unit_0 + j), sums)
 
     def update(self, row: Index, unit: Index, sums: list[str]) -> None:
-        """The new state of one row and hidden unit."""
+        """Compute the new state of one row and hidden unit."""
         spec, assign, t = self.spec, self.body.assign, self.spec.ctype
         suffix = "f32" if t == "float" else "f64"
         sigmoid, tanh = f"fx_sigmoid_{suffix}", f"fx_tanh_{suffix}"
@@ -365,12 +365,12 @@ _EQUATIONS = {
 
 
 # -- in integers -----------------------------------------------------------------------------------
-# What a recurrence in integers needs beside the loop over time (`recurrence`): the packed weight,
-# and how rows of the state are rounded (by `tiles/recurrence.h`).
+# What a recurrence in integers needs besides the loop over time (`recurrence`): the packed weight,
+# and the rounding of rows of the state (by `tiles/recurrence.h`).
 #
-# The tile multiplies unsigned activations (`tiles/int8.h`). So a symmetric state, i8, is stored with
-# 128 added, and one with a zero point, u8, as it is; the first row of each panel of the weight takes
-# off what that adds to the sums.
+# The tile multiplies unsigned activations (`tiles/int8.h`). Therefore a symmetric state, i8, is stored
+# with 128 added, and one with a zero point, u8, as it is; the first row of each panel of the weight
+# subtracts what that adds to the sums.
 
 
 _SIGN = 128
@@ -378,19 +378,19 @@ _SIGN = 128
 
 @dataclass(frozen=True)
 class IntegerState:
-    """``scale`` is that of all states, or None: each row has its own in each step, its largest
-    magnitude over 127. Integers are i8 in -127..127, or with a ``zero_point`` u8."""
+    """``scale`` is the scale of all states; if it is None, each row has its own scale in each step, its
+    largest magnitude over 127. Integers are i8 in -127..127, or u8 if there is a ``zero_point``."""
 
     scale: float | None = None
     zero_point: int | None = None
 
     @property
     def offset(self) -> int:
-        """What a stored integer has above the number it stands for."""
+        """The difference between a stored integer and the number it represents."""
         return _SIGN if self.zero_point is None else self.zero_point
 
     def row_scale(self, row: Index) -> str:
-        """The scale of a row of the state before a step, in C."""
+        """The scale of a row of the state before a step, as C."""
         return Pointer("row_scales")[row] if self.scale is None else f"{np.float32(self.scale)!s}f"
 
     @property

@@ -1,12 +1,12 @@
 """Repeated calls of a program as loops: equal layers, the steps of a recurrence.
 
-In: the calls of a program, in order. Out: steps, which are numbers of calls and loops over such
-steps; and sets of values that should lie at one place of the arena, so that each iteration of a
-loop uses the same buffers.
+In: the calls of a program, in order. Out: steps, each the number of a call or a loop over such steps;
+and sets of values that should share a place in the arena, so that each iteration of a loop uses the
+same buffers.
 
-What runs is the same with loops and without: a call in a loop stands for those at equal distances,
-and the arguments of each are what they were. So nothing has to be proved about a loop; whether its
-text is shorter is a matter of how its arguments differ, which is judged where they are printed.
+The same calls run with and without loops: a call in a loop represents calls at equal distances, and
+each has the arguments it had. So nothing has to be proved about a loop. Whether its text is shorter
+depends on how the arguments differ, which is judged when they are printed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fxlite.types.tensor_type import TensorType
 
 @dataclass(frozen=True)
 class Loop:
-    """``count`` times the ``body``, in which stand the calls of the first iteration; ``size`` is
-    how many calls one iteration has."""
+    """``count`` repetitions of the ``body``, which holds the calls of the first iteration; ``size`` is the
+    number of calls in one iteration."""
 
     body: tuple[Step, ...]
     count: int
@@ -38,15 +38,15 @@ class Loop:
 Step = int | Loop
 
 _LONGEST_BODY = 400  # calls
-_LEAST_SAVED = 4  # calls: what a loop adds is nearly as many lines
-_ALIGNMENTS = 1_000_000  # scopes that are looked at to choose where a loop begins
-_TURNS = 1000  # iterations up to which values that take turns are looked for
+_LEAST_SAVED = 4  # calls; a loop adds nearly as many lines
+_ALIGNMENTS = 1_000_000  # the most scopes examined to choose where a loop begins
+_TURNS = 1000  # the most iterations for which alternating values are looked for
 
 
 def rolled(keys: Sequence[Hashable], paths: Sequence[str]) -> tuple[Step, ...]:
-    """The steps of calls, of which those with equal ``keys`` may be one in a loop. ``paths`` are
-    the modules of the calls: where a loop could begin at several calls, its iterations are
-    modules."""
+    """The steps of a sequence of calls, in which calls with equal ``keys`` may be combined into loops.
+    ``paths`` are the modules of the calls: if a loop could begin at several calls, it is placed so that
+    its iterations are modules."""
     number: dict[Hashable, int] = {}
     codes = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
 
@@ -64,8 +64,8 @@ def rolled(keys: Sequence[Hashable], paths: Sequence[str]) -> tuple[Step, ...]:
 
 
 def _longest_repeat(codes: np.ndarray[Any, Any]) -> tuple[int, int, int] | None:
-    """The stretch of calls that saves the most as a loop: how many calls repeat, and from where to
-    where. None where a loop would save too few calls."""
+    """The stretch of calls that saves the most as a loop: the number of calls that repeat, and its first and
+    last positions. None if a loop would save too few calls."""
     best: tuple[int, int, int, int] | None = None
     for period in range(1, min(len(codes) // 2, _LONGEST_BODY) + 1):
         equal = np.concatenate(([False], codes[period:] == codes[:-period], [False]))
@@ -80,7 +80,7 @@ def _longest_repeat(codes: np.ndarray[Any, Any]) -> tuple[int, int, int] | None:
 
 
 def _aligned(first: int, end: int, period: int, paths: Sequence[str]) -> tuple[int, int]:
-    """Where in a stretch of calls that repeat a loop begins, and how many iterations it has."""
+    """Where a loop begins in a stretch of repeating calls, and how many iterations it has."""
 
     def modules(begin: int) -> int:
         found = (common_path(paths[at : at + period]) for at in range(begin, end - period + 1, period))
@@ -94,7 +94,7 @@ def _aligned(first: int, end: int, period: int, paths: Sequence[str]) -> tuple[i
 
 
 def leaves(steps: Iterable[Step], around: tuple[Loop, ...] = ()) -> Iterator[tuple[int, tuple[Loop, ...]]]:
-    """The calls that stand in steps, with the loops around them from the outermost on."""
+    """The calls in steps, each with the loops around it, outermost first."""
     for step in steps:
         if isinstance(step, Loop):
             yield from leaves(step.body, (*around, step))
@@ -103,7 +103,7 @@ def leaves(steps: Iterable[Step], around: tuple[Loop, ...] = ()) -> Iterator[tup
 
 
 def numbers(call: int, loops: Sequence[Loop]) -> np.ndarray[Any, Any]:
-    """The numbers of the calls for which one in loops stands; an axis for each loop."""
+    """The numbers of the calls that one call in loops represents; an axis for each loop."""
     found = np.full([loop.count for loop in loops], call, np.int64)
     for axis, loop in enumerate(loops):
         shape = [1] * len(loops)
@@ -116,10 +116,10 @@ def numbers(call: int, loops: Sequence[Loop]) -> np.ndarray[Any, Any]:
 def with_steady_memory(
     program: Program, steps: Sequence[Step], read: Sequence[Sequence[Node]], turns: Collection[Loop] = ()
 ) -> tuple[Program, list[list[Node]]]:
-    """The program with a plan of its memory in which the iterations of loops use the same places,
-    as far as values that are held at one time allow; and the sets of values that have one place
-    each. ``read`` are the values that calls read, in the order of their arguments. In the
-    iterations of the loops in ``turns`` two places take turns."""
+    """The program with a memory plan in which the iterations of loops use the same places, as far as
+    values held at the same time allow; and the sets of values that share a place. ``read`` are the values
+    that calls read, in the order of their arguments. In the iterations of the loops in ``turns`` two
+    places alternate."""
     places = _Places(program)
     for call, loops in leaves(steps):
         if not loops:
@@ -141,15 +141,15 @@ def _of_one_size(one: TensorType, other: TensorType) -> bool:
 
 
 class _Places:
-    """Sets of values that are never held at one time, each with the spans in which they are."""
+    """Sets of values that are never held at the same time, each with the spans in which they are held."""
 
     def __init__(self, program: Program) -> None:
         self.held = program.lifetimes
         self.set_of: dict[Node, list[Node]] = {}
 
     def join(self, values: Iterable[Node]) -> bool:
-        """Make one set of those of the values; false, and nothing is done, where that cannot be.
-        What is not in the arena is left out."""
+        """Unite the sets of the values; returns False and does nothing if that is impossible. Values that
+        are not in the arena are ignored."""
         sets: dict[int, list[Node]] = {}
         for value in values:
             if value in self.held:
@@ -169,5 +169,5 @@ class _Places:
         return True
 
     def sets(self) -> list[list[Node]]:
-        """Each once, its values in the order in which they are computed."""
+        """Each set once, its values in the order in which they are computed."""
         return list({id(own): own for own in self.set_of.values()}.values())

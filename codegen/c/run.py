@@ -1,9 +1,9 @@
-"""The steps of an emitted model in C: calls of its kernels, loops over equal layers, and a function
-for each module that a loop repeats.
+"""The steps of an emitted model in C: calls of its kernels, loops over equal layers, and a function for
+each module that a loop repeats.
 
-In: the calls of a program, as steps, and what their arguments point to. Out: lines of C. An
-argument of a call in a loop is one for each iteration. Where these differ, it is an expression of
-the loop's variable or, that failing, an element of a table.
+In: the calls of a program, as steps, and what their arguments point to. Out: lines of C. A call in a
+loop has a pointer for each iteration as its argument. If these differ, the argument is an expression of
+the loop's variable or, if there is none, an element of a table.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Grid = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Pointer:
-    """What an argument points to: a value, under the name of a parameter or, ``in_state``, of a
-    member of the state, from element number ``start`` on. ``ctype`` and ``name``: of its elements,
-    and of the value."""
+    """What an argument points to: a value, named by a parameter or (``in_state``) by a member of the
+    state, from element number ``start`` on. ``ctype`` is the type of its elements, and ``name`` the name of
+    the value."""
 
     memory: str
     in_state: bool
@@ -43,8 +43,8 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a call: text that is the same in all iterations; a weight, whose name and type
-    the ``text`` and ``ctype`` are; or pointers, to what the call writes if ``is_output``."""
+    """An argument of a call: text that is the same in all iterations; a weight with the name ``text`` and
+    the type ``ctype``; or pointers, to memory that the call writes if ``is_output``."""
 
     text: str = ""
     ctype: str = ""
@@ -55,8 +55,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Body:
-    """The function of a loop's body: its name, what it is about, and, if it has weights of its own,
-    the type of the elements of an array that it is called with, the first of them in C, and which
+    """The function of a loop's body: its name and its description. If it has weights of its own, also the
+    type of the elements of an array that it is called with, the first of them in C, and which
     ``elements`` of the array the first iteration reads."""
 
     name: str
@@ -68,9 +68,9 @@ class Body:
 
 @dataclass
 class _Place:
-    """Where lines stand: inside so many ``loops``, in the run function or in that of the body of
-    the ``own`` one, which gets ``parameters``: declaration and name by what the caller gives. The
-    innermost loop begins with ``pointers``: declaration and name by what they are."""
+    """Where lines are printed: inside these ``loops``, in the run function or in that of the body of the
+    loop ``own``, which gets ``parameters``: declaration and name by what the caller passes. The innermost
+    loop begins with ``pointers``: declaration and name by what they point to."""
 
     loops: tuple[Loop, ...] = ()
     own: Loop | None = None
@@ -95,10 +95,10 @@ _VARIABLES = ("layer", "part", "piece")
 
 
 class Steps:
-    """Prints steps. ``arguments`` are those of the calls that stand in them; ``bodies`` the loops
-    whose bodies are functions; ``state`` is the type of the struct of values; ``declared`` are the
-    other parameters of the run function by their names. :attr:`functions` and :attr:`tables` belong
-    before the run function and at its beginning."""
+    """Prints steps. ``arguments`` are those of the calls in the steps; ``bodies`` are the loops whose
+    bodies are functions; ``state`` is the type of the struct of values; ``declared`` has the other
+    parameters of the run function by name. :attr:`functions` must be printed before the run function,
+    and :attr:`tables` at its beginning."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Steps:
         self._table_of: dict[Any, str] = {}
 
     def lines(self, steps: Sequence[Step], place: _Place | None = None) -> list[str]:
-        """The lines of steps, in the run function."""
+        """The lines of steps; in the run function unless a place is given."""
         place, lines = place or _Place(), list[str]()
         for step in steps:
             if isinstance(step, int):
@@ -135,7 +135,7 @@ class Steps:
         return lines
 
     def _loop_of_calls(self, loop: Loop, place: _Place) -> list[str]:
-        """A loop that calls the function of its body, which is printed."""
+        """A loop that calls the function of its body, which is printed as well."""
         body, inside = self.bodies[loop], _Place((loop,))
         within = _Place((loop,), loop)
         lines = self.lines(loop.body, within)
@@ -176,7 +176,7 @@ class Steps:
 
     # -- arguments -----------------------------------------------------------------------------
     def argument(self, argument: Argument, place: _Place | None = None) -> str:
-        """C; in the run function, outside loops, if no place is given."""
+        """The argument as C; in the run function, outside loops, if no place is given."""
         place = place or _Place()
         if argument.weight is not None:
             return self._weight(argument.weight, argument, place)
@@ -207,7 +207,7 @@ class Steps:
         return _named(place.parameters, value, named, False)
 
     def _expression(self, grid: Grid, loops: Sequence[Loop], place: _Place, is_output: bool) -> str:
-        """Pointers that differ along all axes, as C."""
+        """Pointers that differ along all axes, as a C expression."""
         if not loops:
             return self._pointer(grid.item(), place, is_output)
         if len(loops) == 1:
@@ -226,7 +226,7 @@ class Steps:
         return base if pointer.start == 0 else f"{base} + {dim_c(pointer.start)}"
 
     def _of_pattern(self, found: _Pattern, variable: str, place: _Place, is_output: bool) -> str:
-        """What a pattern stands for, in the variable of its loop."""
+        """The pointer that a pattern describes, in terms of the loop's variable."""
         texts = [self._pointer(pointer, place, is_output) for pointer in found.middle]
         middle = texts[0] if len(texts) == 1 else f"{variable} % 2 ? {texts[1]} : {texts[0]}"
         if found.step != 0:
@@ -240,7 +240,7 @@ class Steps:
         return middle
 
     def _table(self, grid: Grid, place: _Place, is_output: bool) -> str:
-        """The name of a table of pointers, which is made if there is none."""
+        """The name of a table of pointers, which is created if there is none."""
         here = replace(place, loops=())
         texts = np.vectorize(lambda p: self._pointer(p, here, is_output), otypes=[object])(grid)
         key = tuple(texts.ravel().tolist())
@@ -257,8 +257,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Pattern:
-    """Pointers of ``count`` iterations: the ``middle`` one, or two that take turns, from where each
-    is a ``step`` further on; and others in the first or last iteration."""
+    """The pointers of ``count`` iterations: the ``middle`` one, or two that alternate, each a ``step``
+    further than the previous one; and others in the first or last iteration."""
 
     count: int
     middle: tuple[Pointer, ...]
@@ -268,7 +268,7 @@ class _Pattern:
 
 
 def _pattern(seq: Sequence[Pointer]) -> _Pattern | None:
-    """The simplest pattern of pointers."""
+    """The simplest pattern that describes the pointers."""
     count = len(seq)
     step = shapes.normalize(seq[1].start - seq[0].start)
     expected = (replace(seq[0], start=shapes.normalize(seq[0].start + n * step)) for n in range(count))
@@ -313,7 +313,7 @@ def _head(loop: Loop, inside: _Place) -> str:
 
 
 def is_table(argument: Argument, loops: Sequence[Loop]) -> bool:
-    """Whether pointers in loops can only be told as a table."""
+    """Whether the pointers in loops can only be written as a table."""
     if argument.grid is None:
         return False
     grid, varying = reduced(argument.grid, loops)
@@ -321,7 +321,7 @@ def is_table(argument: Argument, loops: Sequence[Loop]) -> bool:
 
 
 def _named(names: dict[str, tuple[str, str]], value: str, pointer: Pointer, is_output: bool, constant: str = "") -> str:
-    """The name that stands for a value; it is declared if there is none."""
+    """The name for a value; it is declared if there is none."""
     known = names.get(value)
     name = apart(pointer.name, [n for _, n in names.values()]) if known is None else known[1]
     if known is None or is_output:
@@ -331,7 +331,7 @@ def _named(names: dict[str, tuple[str, str]], value: str, pointer: Pointer, is_o
 
 
 def is_passed(argument: Argument, loop: Loop, loops: Sequence[Loop]) -> bool:
-    """Whether the function of a loop's body can be given pointers of a call in ``loops``."""
+    """Whether the pointers of a call in ``loops`` can be passed to the function of a loop's body."""
     if argument.grid is None:
         return True
     _, varying = reduced(argument.grid, loops)

@@ -1,7 +1,6 @@
-"""The self-test of a C bundle: a C program that runs the model on stored inputs and judges the
-outputs.
+"""The self-test of a C bundle: a C program that runs the model on stored inputs and checks the outputs.
 
-In: an emitted program and the cases that were stored. Out: the text of ``NAME_selftest.c``.
+In: an emitted program and the stored cases. Out: the text of ``NAME_selftest.c``.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ SELFTEST = MODEL.joinpath("MODEL_selftest.c")
 
 
 def compiled_chain(graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_precision: str = "highest") -> Chain:
-    """The longest chain at any of these sizes, and what its products round: how far compiled code
-    may be from NumPy (:func:`fxlite.types.agreement.bound`)."""
+    """The longest chain of operations at any of these sizes, and the rounding of its products: how far
+    compiled code may be from NumPy (:func:`fxlite.types.agreement.bound`)."""
     precision = "int8" if rounds_computed_floats(graph) else matmul_precision
     chain = replace(USUAL, precision=precision)
     for dims in sizes:
@@ -37,8 +36,8 @@ def compiled_chain(graph: Graph, sizes: Iterable[Mapping[str, int]], matmul_prec
 
 
 def rounds_computed_floats(graph: Graph) -> bool:
-    """True if integers are made from floats whose last bits depend on the back end (sums of
-    products, transcendental functions): one that lies near a half may be rounded the other way."""
+    """True if integers are computed from floats whose last bits depend on the back end (sums of products,
+    transcendental functions): one close to a half may be rounded the other way."""
     inexact: set[Node] = set()
     for node in graph.nodes:
         if node.op != "call_function":
@@ -62,7 +61,7 @@ _ONE_ROUNDING = frozenset(
 
 
 def _is_exact_loop(node: Node) -> bool:
-    """True for a recurrence in integers whose states are sums, without tanh and sigmoid."""
+    """True for an integer recurrence whose states are sums, without tanh and sigmoid."""
     return bool(node.arguments.get("mode") == "rnn_relu")
 
 
@@ -77,8 +76,8 @@ def _has_the_same_bits(node: Node) -> bool:
 
 
 def selftest_source(program: CProgram, cases: Sequence[Case], is_expanded: bool = False) -> str:
-    """The text of ``NAME_selftest.c``. ``is_expanded``: weights are made of what their file
-    holds."""
+    """The text of ``NAME_selftest.c``. ``is_expanded``: weights are computed from the contents of their
+    file."""
     calls = [
         f"    failed += test({i}, {''.join(f'{size}, ' for size in c.dims.values())}weights, n_threads);"
         for i, c in enumerate(cases, start=1)
@@ -99,7 +98,7 @@ def selftest_source(program: CProgram, cases: Sequence[Case], is_expanded: bool 
 
 
 def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
-    """What the function that runs one case reads, runs, compares and releases."""
+    """The parts of the function for one case: it reads, runs, compares and releases."""
     name, dims = program.name, tuple(map(dim_name, program.entry.dims))
     inputs, outputs = _inputs(program), _outputs(program)
     files = dict(zip(program.outputs, output_files(program)))
@@ -111,7 +110,7 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
     arrays: list[str] = []
 
     def declare(variable: str, node: Node, file: str = "") -> None:
-        """Memory for a value, read from a file if there is one."""
+        """Declare memory for a value, read from a file if there is one."""
         size = dim_c(program.program.type_of(node).nbytes)
         made = f"allocate({size})"
         if file:
@@ -163,8 +162,8 @@ def _words_of_test(program: CProgram, cases: Sequence[Case]) -> dict[str, str]:
 
 
 def comparison(label: str, node: Node, got: str, expected: str, chain: Chain, first: str = "") -> str:
-    """The call that compares a result with what NumPy computed; ``first``: how many of it, where not all of its
-    elements count."""
+    """The call that compares a result with NumPy's; ``first`` is the number of elements to compare if not all of them
+    count."""
     dtype, size = node.type.dtype, node.type.size
     if first:
         size = shapes.product(node.type.shape[1:])
@@ -177,7 +176,7 @@ def comparison(label: str, node: Node, got: str, expected: str, chain: Chain, fi
 
 
 def output_files(program: CProgram) -> list[str]:
-    """What the files of the results are called, beside those of inputs, which have their names."""
+    """The names of the files of the results; files of inputs have the inputs' names."""
     files: list[str] = []
     for output in program.outputs:
         file = f"out_{output}"
@@ -188,7 +187,7 @@ def output_files(program: CProgram) -> list[str]:
 
 
 def _expected(label: str) -> str:
-    """The C variable of what NumPy computed."""
+    """The C variable with NumPy's result."""
     return own_name(f"expected_{label}")
 
 
@@ -202,7 +201,7 @@ _STATE = own_name("kept")
 
 
 def _before(member: str) -> str:
-    """The C variable of what a state is before a run."""
+    """The C variable with a state before a run."""
     return own_name(f"before_{member}")
 
 

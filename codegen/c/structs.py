@@ -1,10 +1,11 @@
-"""The structs of an emitted model: pointers to its weights, by module, and to the values of a call;
-and what it keeps from call to call, ``struct NAME_state``, which the caller owns.
+"""The structs of an emitted model: pointers to its weights, by module; pointers to the values of a call;
+and the memory kept from call to call, ``struct NAME_state``, which the caller owns.
 
-In: names of weights, of which those in loops are one for each iteration, and where they lie in the
-blob. Out: C text of the struct and of the function that fills it, and how each weight is reached.
-In: a planned program whose states are owned. Out: the struct of these, and the function that gives it
-the values that the model's buffers had when it was compiled. The run function writes states in place.
+In: names of weights, one for each iteration if they are read in loops, and their positions in the blob.
+Out: C text of the struct and of the function that fills it, and how to access each weight.
+In: a planned program whose states are owned. Out: the struct of the states, and the function that gives
+them the values that the model's buffers had when it was compiled. The run function updates states in
+place.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from fxlite.codegen.program.states import Place, state_places
 from fxlite.graph.graph import Node
 
 WEIGHTS, VALUES, STATE = own_name("w"), own_name("s"), own_name("state")
-"""The structs as variables, and as pointers to them: of weights, of the values of a call, and of what is
-kept from call to call."""
+"""The structs of weights, of the values of a call, and of the memory kept from call to call: as variables, and as
+pointers to them."""
 
 Names = np.ndarray[Any, Any]
 """Names of arrays: an axis for each loop around a call."""
@@ -39,16 +40,16 @@ Names = np.ndarray[Any, Any]
 
 @dataclass
 class Struct:
-    """A struct in the making, with a marked ``tag``. Its ``members`` are found by keys; their names
-    are final once :attr:`names` was asked for."""
+    """A struct under construction, with a marked ``tag``. Its ``members`` are found by keys; their names
+    are final once :attr:`names` has been read."""
 
     tag: str
     members: dict[Hashable, Member] = field(default_factory=dict)
     spelled: dict[str, str] | None = None
 
     def add(self, key: Hashable, wish: str, kind: str | Struct, count: int = 0) -> Member:
-        """The member of a key, which is made if there is none, with a name as near as possible to
-        the wish; ``kind``: what it points to, or the struct that there are ``count`` of."""
+        """The member for a key, which is added if there is none, with a name as close as possible to the
+        wish. ``kind`` is the type it points to, or the struct of which there are ``count``."""
         if key not in self.members:
             assert self.spelled is None
             name = apart(own_name(wish), {member.name for member in self.members.values()})
@@ -56,14 +57,14 @@ class Struct:
         return self.members[key]
 
     def name(self, member: Member) -> str:
-        """How a member is spelled."""
+        """The spelling of a member's name."""
         if self.spelled is None:
             self.spelled = Scope(" ".join(m.name for m in self.members.values()), macros()).names
         return self.spelled[member.name]
 
     def text(self, defined: set[str] | None = None) -> list[str]:
-        """The definition, without what comes behind its last brace; structs that are ``defined``
-        already are only named."""
+        """The definition, without the text after its last brace; structs that are ``defined`` already are
+        only named."""
         lines: list[str] = []
         defined = set() if defined is None else defined
         for member in self.members.values():
@@ -80,8 +81,8 @@ class Struct:
 
 @dataclass
 class Member:
-    """A pointer, or an array of structs, with its marked name; ``places`` are the bytes of the blob
-    at which it begins, in the structs around it; ``container``: the path of the modules."""
+    """A pointer, or an array of structs, with its marked name. ``places`` are the bytes of the blob at
+    which it begins, for all elements of the surrounding structs; ``container`` is the path of the modules."""
 
     name: str
     kind: str | Struct
@@ -92,14 +93,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Index:
-    """Which element of an array: ``first``, and so many further on for each iteration of loops."""
+    """The index of an array element: ``first``, plus a step for each iteration of each loop."""
 
     array: str
     first: int
     steps: tuple[tuple[Loop, int], ...] = ()
 
     def text(self, variable: Callable[[Loop], str]) -> str:
-        """C."""
+        """The index as C."""
         terms = [(f"{step}*" if step != 1 else "") + variable(loop) for loop, step in self.steps]
         if self.first or not terms:
             terms.append(str(self.first))
@@ -108,21 +109,21 @@ class Index:
 
 @dataclass(frozen=True)
 class Reached:
-    """A weight as it is reached from the struct of all: by elements of arrays and a name."""
+    """The access to a weight from the struct of all weights: elements of arrays, then a name."""
 
     indices: tuple[Index, ...]
     name: str
 
     @property
     def varies(self) -> bool:
-        """Whether it is another one in other iterations of some loop."""
+        """Whether the weight differs between iterations of some loop."""
         return any(index.steps for index in self.indices)
 
 
 @dataclass(frozen=True)
 class _Path:
-    """Where a weight is by the path of its modules: elements of arrays, by the path of the list,
-    number and size, and the rest of the path."""
+    """The position of a weight in the tree of modules: elements of arrays (path of the list, number, size),
+    and the rest of the path."""
 
     elements: tuple[tuple[tuple[str, ...], int, int], ...]
     rest: tuple[str, ...]
@@ -133,10 +134,10 @@ class _Path:
 
 
 class Weights:
-    """The struct of a model's weights, with an array of structs for each list of modules that have
-    the same weights. ``places`` are those of the blob. ``tag_of`` names an element of such a list,
-    by its path, or of what a loop needs where no list fits. Once all weights are entered it has to
-    be :meth:`settled <settle>`."""
+    """The struct of a model's weights, with an array of structs for each list of modules that have the
+    same weights. ``places`` are those of the blob. ``tag_of`` names an element of such a list, by its path,
+    or the weights of a loop that no list fits. Once all weights have been added, :meth:`settle` must be
+    called."""
 
     def __init__(self, tag: str, places: Mapping[str, tuple[int, str]], tag_of: Callable[[Loop | str], str]) -> None:
         self.root, self.places, self.tag_of = Struct(tag), places, tag_of
@@ -153,8 +154,8 @@ class Weights:
             grid[tuple(number for _, number, _ in path.elements)] = place
 
     def add(self, names: Names, loops: Sequence[Loop]) -> Callable[[], Reached]:
-        """Enter a weight, or those of all iterations of loops; gives, once all are entered, how it
-        is reached."""
+        """Add a weight, or those of all iterations of loops; returns a function that gives the access to it
+        once all weights have been added."""
         names, chain = reduced(names, loops)
         paths = [self.path_of.get(name) for name in names.flat]
         first = paths[0]
@@ -209,7 +210,7 @@ class Weights:
         )
 
     def settle(self) -> None:
-        """Give elements that are alike one type, and others different ones."""
+        """Give equal elements one type, and different elements different types."""
         self._settle(self.root, {})
 
     def _settle(self, struct: Struct, known: dict[str, dict[tuple[str, ...], str]]) -> None:
@@ -246,7 +247,7 @@ class Weights:
         ]
 
     def _fill(self, struct: Struct, place: str, indices: tuple[str, ...]) -> list[str]:
-        """Lines that set the members of a struct inside loops over some indices."""
+        """Lines that set the members of a struct inside loops over these indices."""
         indent = "    " * (len(indices) + 1)
         lines: list[str] = []
         for member in struct.members.values():
@@ -264,7 +265,7 @@ class Weights:
         return lines
 
     def _irregular(self, array: Member, place: str, index: tuple[int, ...] = ()) -> list[str]:
-        """Lines for members of the elements that do not lie at equal distances."""
+        """Lines for members of elements that are not at equal distances."""
         lines: list[str] = []
         assert isinstance(array.kind, Struct)
         for number, member in itertools.product(range(array.count), array.kind.members.values()):
@@ -279,14 +280,14 @@ class Weights:
 
 
 def reduced(grid: Names, loops: Sequence[Loop]) -> tuple[Names, tuple[Loop, ...]]:
-    """What each iteration of some loops has, without the axes along which it does not vary."""
+    """The values for each iteration of some loops, without the axes along which they do not vary."""
     axes = [a for a in range(grid.ndim) if (grid != grid.take([0], axis=a)).any()]
     found = grid[tuple(slice(None) if a in axes else 0 for a in range(grid.ndim))]
     return (found if axes else np.array(found, object)), tuple(loops[a] for a in axes)
 
 
 def _steps(grid: Names) -> tuple[int, list[int]] | None:
-    """The first number of a grid and the steps along its axes; None where they are not equal."""
+    """The first number of a grid and the steps along its axes; None if the steps are not constant."""
     first = grid[(0,) * grid.ndim]
     steps = [grid.take([1], axis=a).flat[0] - first for a in range(grid.ndim)]
     terms = (g * s for g, s in zip(np.indices(grid.shape), steps))
@@ -295,7 +296,7 @@ def _steps(grid: Names) -> tuple[int, list[int]] | None:
 
 
 def _affine(places: Names | None, indices: tuple[str, ...]) -> str | None:
-    """The place as C in indices; None where the steps are not equal."""
+    """The place as C in terms of indices; None if the steps are not constant."""
     assert places is not None
     if (found := _steps(places)) is None:
         return None
@@ -304,8 +305,8 @@ def _affine(places: Names | None, indices: tuple[str, ...]) -> str | None:
 
 
 def _in_lists(kinds: Mapping[tuple[str, ...], str]) -> dict[tuple[str, ...], _Path]:
-    """By their paths and types, where weights are if each list of modules with the same weights is
-    an array."""
+    """The positions of weights, by path and type, if each list of modules with the same weights becomes an
+    array."""
     found: dict[tuple[str, ...], _Path] = {}
     lists: dict[tuple[str, ...], dict[str, dict[tuple[str, ...], str]]] = {}
     for path, kind in kinds.items():
@@ -334,8 +335,8 @@ def _in_lists(kinds: Mapping[tuple[str, ...], str]) -> dict[tuple[str, ...], _Pa
 
 
 def _paths(names: Names) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Of weights that differ along some axes: for each the path of the modules that one selects
-    from, behind that of the axis before, and the rest of their paths."""
+    """For weights that differ along some axes: for each axis the path of the list in which it selects a
+    module, relative to the previous axis, and the rest of the path."""
     first = (0,) * names.ndim
     here = parts(names[first])
     cursor, containers = 0, list[tuple[str, ...]]()
@@ -362,7 +363,7 @@ def _paths(names: Names) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 # -- what is kept from call to call ----------------------------------------------------------------
 @dataclass(frozen=True)
 class StateMember:
-    """A state as a member of the struct: its name, and what it is at the start."""
+    """A state as a member of the struct: its name, and its initial value."""
 
     node: Node
     place: Place
@@ -371,17 +372,17 @@ class StateMember:
 
     @property
     def pointer(self) -> str:
-        """The state as the run function reads and writes it."""
+        """The pointer through which the run function reads and writes the state."""
         return f"{STATE}->{self.name}"
 
     @cached_property
     def stored(self) -> str:
-        """The name of the initial value among the weights; none where all bytes are 0."""
+        """The name of the initial value among the weights; empty if all bytes are 0."""
         return derived(buffer_name(self.node), "initial") if self.initial.view(np.uint8).any() else ""
 
 
 class State:
-    """The struct of a program's states, under the name of the model, with its ``members``."""
+    """The struct of a program's states, named after the model, with its ``members``."""
 
     def __init__(self, name: str, program: Program) -> None:
         self.name = name
@@ -398,7 +399,7 @@ class State:
 
     @property
     def initial(self) -> dict[str, tuple[Node, Array]]:
-        """The initial values that lie among the weights, by their names there."""
+        """The initial values that are stored among the weights, by their names there."""
         return {m.stored: (m.node, m.initial) for m in self.members.values() if m.stored}
 
     @property
@@ -406,7 +407,7 @@ class State:
         return f"struct {self.name}_state"
 
     def definition(self) -> list[str]:
-        """The struct, for the header."""
+        """The struct definition for the header."""
         said = "What the model keeps from call to call, dense and row-major. The caller owns it."
         lines = [f"/*{comment(said)[1:]}", f"{self.tag} {{"]
         for member in self.members.values():
@@ -417,7 +418,7 @@ class State:
 
     @property
     def signature(self) -> str:
-        """The head of the function that gives the initial values."""
+        """The head of the function that sets the initial values."""
         return f"void {self.name}_state_init({self.tag} *{STATE}, const void *weights)"
 
     def declaration(self) -> list[str]:
@@ -425,7 +426,7 @@ class State:
         return ["/** The values that the model begins with. */", *wrap(f"{self.signature};"), ""]
 
     def init(self, places: Mapping[str, tuple[int, str]]) -> list[str]:
-        """The function that gives the initial values, of which some lie among the weights."""
+        """The function that sets the initial values, of which some are stored among the weights."""
         if not self.members:
             return []
         lines = [f"    memset({STATE}, 0, sizeof *{STATE});"]

@@ -1,10 +1,9 @@
-"""How an emitted model is built: which calls are loops, where their values lie, what each argument
-points to.
+"""How an emitted model is structured: which calls become loops, where their values lie, and what each
+argument points to.
 
 In: a planned program. Out: :class:`Structure`: steps, the structs of weights and values, and the
-arguments of the calls that stand in the steps. A loop is given up where its buffers would take
-noticeably more memory, or where what differs between its iterations would fill more lines than it
-saves.
+arguments of the calls in the steps. A loop is given up if its buffers would take noticeably more
+memory, or if the differences between its iterations would fill more lines than it saves.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
 _MORE_MEMORY = 1.1
-"""Of the arena, at most, for loops."""
+"""The factor by which loops may enlarge the arena, at most."""
 _ENTRIES = 6
-"""Of tables, at most, for each call that a loop saves."""
+"""The most table elements for each call that a loop saves."""
 
 
 @dataclass(frozen=True)
 class Structure:
-    """``program`` has the memory plan of the loops in ``steps``. ``arguments`` are those of the
-    calls that stand there, ``results`` those of the program, behind them what is copied to owned
-    inputs, and the counts of sizes that depend on values, and ``bodies`` the loops whose bodies are functions."""
+    """``program`` has the memory plan for the loops in ``steps``. ``arguments`` are those of the calls in
+    the steps. ``results`` are those of the program, followed by the values copied to owned inputs and the
+    counts of sizes that depend on values. ``bodies`` are the loops whose bodies are functions."""
 
     program: Program
     steps: tuple[Step, ...]
@@ -56,10 +55,10 @@ class Structure:
 def structure_of(
     name: str, planned: Planned, values: tuple[ValueSize, ...], data: Array | None, loops: bool
 ) -> Structure:
-    """The structure of the model that is emitted under a name; ``data``: the blob of its weights,
-    if it was made before. Without ``loops`` each call stands for itself."""
+    """The structure of the model that is emitted under a name; ``data`` is the blob of its weights if it
+    exists already. With ``loops=False`` each call is printed separately."""
     finder = _Finder(name, planned, values, data)
-    are_loops = loops and not planned.program.data_sizes  # which are known between two calls
+    are_loops = loops and not planned.program.data_sizes  # such sizes become known between two calls
     return finder.structure(finder.steps() if are_loops else tuple(range(len(planned.calls))))
 
 
@@ -83,7 +82,7 @@ class _Finder:
         self.blob = make_blob(read, planned.packed, planned.arrays, data, self.state.initial)
 
     def operand(self, call: Call, argument: str) -> _Operand:
-        """What an argument of a call is."""
+        """The operand that an argument of a call is."""
         node, start = call.shifted.get(argument, (self.nodes.get(argument), 0))
         if argument in self.planned.packed:
             return _Weight(argument)
@@ -96,7 +95,7 @@ class _Finder:
 
     # -- loops ---------------------------------------------------------------------------------
     def steps(self) -> tuple[Step, ...]:
-        """The steps with all loops that memory allows."""
+        """The steps with all loops that memory permits."""
         keys: list[Hashable] = []
         for call, operands in zip(self.calls, self.operands):
             kinds = tuple(o if isinstance(o, str) else type(o) for o in operands)
@@ -104,8 +103,8 @@ class _Finder:
         return self.small(rolled(keys, self.paths))
 
     def small(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """The steps without outermost loops that would take too much memory; those of which two
-        places take turns are entered in :attr:`turns`."""
+        """The steps without outermost loops that would take too much memory; those in which two places
+        alternate are added to :attr:`turns`."""
         left = [step for step in steps if isinstance(step, Loop)]
         if self.is_small(steps):
             return steps
@@ -133,11 +132,11 @@ class _Finder:
 
     @cached_property
     def read(self) -> list[list[Node]]:
-        """The values that each call is given, in the order of its arguments."""
+        """The values passed to each call, in the order of its arguments."""
         return [[o.node for o in each if isinstance(o, _Value)] for each in self.operands]
 
     def without(self, steps: Sequence[Step], given_up: Collection[Loop]) -> tuple[Step, ...]:
-        """The steps, with the calls of some loops in place of these."""
+        """The steps, with some loops replaced by their calls."""
         found: list[Step] = []
         for step in steps:
             if isinstance(step, Loop) and step in given_up:
@@ -149,7 +148,7 @@ class _Finder:
 
     # -- the whole -----------------------------------------------------------------------------
     def structure(self, steps: tuple[Step, ...]) -> Structure:
-        """All that follows from the steps."""
+        """Everything that follows from the steps."""
         program, sets = with_steady_memory(self.program, steps, self.read, self.turns)
         inside = [(number, loops) for number, loops in leaves(steps) if loops]
         together = [numbers(number, loops).ravel().tolist() for number, loops in inside]
@@ -169,7 +168,7 @@ class _Finder:
         return Structure(program, steps, self.blob, weights, workspace, grids, results, self.state, bodies)
 
     def grids(self, number: int, loops: Sequence[Loop], pointers: _Pointers) -> list[Argument]:
-        """The arguments of a call that stands in steps, without weights."""
+        """The arguments of a call in the steps, without weights."""
         where = numbers(number, loops)
         found = []
         for position, operand in enumerate(self.operands[number]):
@@ -191,7 +190,7 @@ class _Finder:
     def with_weights(
         self, steps: Sequence[Step], arguments: dict[int, list[Argument]], pointers: _Pointers
     ) -> tuple[Weights, list[Argument]]:
-        """The struct of the weights, which are put into the arguments, and what results are."""
+        """Create the struct of weights and put weights and results into the arguments."""
         weights = Weights(f"{self.name}_weights", self.blob.places, self.tag)
         entered: list[tuple[list[Argument], int, Callable[[], Reached]]] = []
         for number, loops in leaves(steps):
@@ -222,7 +221,7 @@ class _Finder:
 
     # -- modules -------------------------------------------------------------------------------
     def modules(self, loop: Loop) -> list[str]:
-        """The module of each iteration of a loop; none if they are no modules of one class."""
+        """The module of each iteration of a loop; empty if they are not modules of one class."""
         first = next(leaves(loop.body))[0]
         starts = range(first, first + loop.count * loop.size, loop.size)
         paths = [common_path(self.paths[at : at + loop.size]) for at in starts]
@@ -230,14 +229,14 @@ class _Finder:
         return paths if len(classes) == 1 and all(paths) else []
 
     def tag(self, of: Loop | str) -> str:
-        """What elements are called: modules, the path of the first given, or those of a loop."""
+        """The name for elements: for modules, given the path of the first, or for the weights of a loop."""
         path = of if isinstance(of, str) else next(iter(self.modules(of)), "layer")
         return f"{self.name}_{file_name(self.classes.get(path) or re.split(r'[.][0-9]', path)[0])}"
 
     def bodies(
         self, steps: Sequence[Step], arguments: Mapping[int, list[Argument]], weights: Weights
     ) -> dict[Loop, Body]:
-        """The loops whose bodies are functions: those of several calls in one module."""
+        """The loops whose bodies are functions: those with several calls in one module."""
         found: dict[Loop, Body] = {}
         for loop in steps:
             if not isinstance(loop, Loop) or loop.size < 2 or not (paths := self.modules(loop)):
@@ -281,7 +280,7 @@ _Operand = str | _Weight | _Value
 
 @dataclass(frozen=True)
 class _Pointers:
-    """Where the values of a program with its final memory plan lie."""
+    """The places of the values of a program with its final memory plan."""
 
     program: Program
     workspace: Workspace
@@ -297,7 +296,7 @@ class _Pointers:
         return Pointer(member or name, member is not None, start, ctype, name)
 
     def scratch(self, number: int) -> Grid:
-        """To the scratch of a call."""
+        """A pointer to the scratch of a call."""
         member, start = self.workspace.scratch[number]
         return np.array(Pointer(member, True, start), object)
 

@@ -1,9 +1,9 @@
 """The templates of C, by the op that they compute: matrix products, convolutions, attention,
-recurrences. The last two are matched here, the others in files of their own.
+recurrences. Attention and recurrences are matched here, the others in files of their own.
 
-In: a group anchored at an op of :data:`TEMPLATES`, and the module's weights. Out: the C
-function of that group, packed weights, and scratch. The template's slots (operand addresses,
-epilogue) are filled with text printed from the group's expressions.
+In: a group anchored at an op of :data:`TEMPLATES`, and the module's weights. Out: the C function of that
+group, packed weights, and scratch. The template's slots (operand addresses, epilogue) are filled with
+text printed from the group's expressions.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from fxlite.types import dtypes
 from fxlite.types.shapes import Dim
 
 FEW = 8
-"""Rows and columns of a product below which to pack a panel of its right operand takes longer than the product."""
+"""If a product has fewer rows and columns, packing a panel of its right operand takes longer than the product."""
 SHORT = 96
-"""Elements of a row of a matrix up to which loops compute its product with a vector as fast."""
+"""The longest row of a matrix for which loops compute its product with a vector as fast."""
 
 
 def declines_gemm(node: Node) -> str:
-    """It computes products of float matrices, and of a matrix and a vector; not those of one column, or of few rows
-    and columns and a right operand that is computed: their panels are padding for the most part, and loops read each
-    operand in place."""
+    """The template computes products of float matrices, and of a matrix and a vector. It declines products of one
+    column, and products of few rows and columns whose right operand is computed: their panels would consist mostly
+    of padding, and loops read each operand in place."""
     x, y = node.args[:2]
     if isinstance(y, Node) and y.type.rank == 1 and isinstance(x, Node) and x.type.rank > 1:
         return declines_types(node) or _declines_vector(x, y)
@@ -87,7 +87,7 @@ def declines_gemm(node: Node) -> str:
 
 
 def _declines_vector(x: Node, y: Node) -> str:
-    """Why loops compute the product of a matrix and a vector."""
+    """The reason to compute the product of a matrix and a vector by loops, if there is one."""
     size = y.type.shape[0]
     if type(size) is not int or size <= SHORT:
         return f"of rows of {size} elements, loops are as fast"
@@ -96,7 +96,7 @@ def _declines_vector(x: Node, y: Node) -> str:
 
 
 def declines_attention(node: Node) -> str:
-    """It computes attention of floats whose mask, if any, is of bools or of the same dtype."""
+    """The template computes attention of floats; a mask must be of bools or of the same dtype."""
     kind, *others = [n.type.dtype for n in node.args if isinstance(n, Node)]
     if kind.name not in ("f32", "f64"):
         return f"it takes f32 or f64, not {kind}"
@@ -107,7 +107,7 @@ def declines_attention(node: Node) -> str:
 def render_attention_node(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str], choice: Choice = NO_CHOICE
 ) -> TemplateFunction:
-    """Attention over any strides, with or without a mask."""
+    """Attention with any strides, with or without a mask."""
     c = lower_attention(group)
     output = buffer_of(c.root, is_output=True)
     *outer, row, column = c.coordinates
@@ -151,7 +151,7 @@ def render_attention_node(
 
 
 def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> str:
-    """What scores are multiplied by, in C: the attribute, or 1 / sqrt(features)."""
+    """The factor of the scores in C: the attribute, or 1 / sqrt(features)."""
     width = feature.extent.constant
     if scale is None and width is None:
         return f"({ctype})(1 / sqrt((double)fx_max({emitter.text(feature.extent)}, 1)))"
@@ -160,20 +160,20 @@ def _scale(scale: float | None, feature: Var, emitter: Epilogue, ctype: str) -> 
 
 
 def _number(value: float, emitter: Epilogue, ctype: str) -> str:
-    """A constant in C, of the type that is computed in."""
+    """A constant in C, of the type in which the function computes."""
     dtype = "f32" if ctype == "float" else "f64"
     return emitter.printer.constant(expr.const(value, dtypes.dtype(dtype)))
 
 
 # -- recurrences -----------------------------------------------------------------------------------
 def declines_int_recurrence(node: Node) -> str:
-    """It computes recurrences in integers with a weight that is known when compiling."""
+    """The template computes recurrences in integers whose weight is known at compile time."""
     return declines_weights(node.arguments["weight_hh"])
 
 
 def render_recurrence_node(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
-    """A recurrence of either kind; its weight is packed when the model is compiled, or if it is
-    computed, in each call."""
+    """A recurrence of either kind. Its weight is packed when the model is compiled, or in each call if it
+    is computed."""
     node = group.root
     operands = node.arguments
     gates, weight = operands["gates"], operands["weight_hh"]
@@ -229,11 +229,11 @@ def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
 # -- the templates by op ---------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Template:
-    """What computes the nodes of an op, but for those that it ``declines``: for them it returns the reason, a
-    sentence without a capital and a full stop, else an empty string. ``render`` makes the function of
-    a group that is anchored at one. If it ``rounds``, it is told for ``matmul_precision="medium"`` and,
-    where that is faster, "high" of how many bf16 ``parts`` an operand is made. All take a ``choice`` if
-    their functions list decisions."""
+    """What computes the nodes of an op, except those that it ``declines``: for those, that function returns the
+    reason, a sentence without capital and full stop; for others an empty string. ``render`` writes the function of a
+    group anchored at a node. If it ``rounds``, it is told for ``matmul_precision="medium"``, and for "high" if that
+    is faster, into how many bf16 ``parts`` an operand is split. All take a ``choice`` if their functions list
+    decisions."""
 
     declines: Callable[[Node], str]
     render: Callable[..., TemplateFunction]
@@ -247,9 +247,8 @@ def claims(node: Node) -> bool:
 
 
 def explain_template(node: Node) -> str:
-    """What computes a node of an optimized graph in C: the template of its op, or loops, and why: because the
-    template declines it, for the reason that stands there, or because its op has none. Raises ArgumentError
-    for a node that computes nothing.
+    """What computes a node of an optimized graph in C: the template of its op, or loops, with the reason: the
+    template declines the node, or its op has no template. Raises ArgumentError for a node that computes nothing.
 
     >>> module = fx.symbolic_trace(lambda x, w: fx.ops.conv2d(x, w), "f16[1,3,8,8]", "f16[4,3,3,3]")
     >>> explain_template(module.graph.find_nodes(op="call_function")[0])
@@ -264,8 +263,8 @@ def explain_template(node: Node) -> str:
 
 
 def how_computed(nodes: Iterable[Node], declined: str = "") -> str:
-    """:func:`explain_template` of the first of a kernel's nodes whose op has a template, with the reason for
-    which that ``declined`` the nodes around it; empty if none has one."""
+    """:func:`explain_template` of the first of a kernel's nodes whose op has a template, with the reason why that
+    template ``declined`` the surrounding nodes; empty if no op has one."""
     for node in nodes:
         if (found := TEMPLATES.get(node.target.name)) is not None:
             return _how(node, declined or found.declines(node))
@@ -278,21 +277,21 @@ def _how(node: Node, declined: str) -> str:
 
 
 def plain_claims(node: Node) -> bool:
-    """:func:`claims` for a target that computes by loops alone: what follows a product runs behind
-    each of its sums."""
+    """:func:`claims` for a target that computes only by loops: operations after a product run after each of its
+    sums."""
     return claims(node) and bool(node.target.has_body)
 
 
 def claims_inside(node: Node) -> bool:
-    """True for nodes of loops and conditions that a routine computes: those of arrays."""
+    """True for nodes inside loops and conditions that a routine computes: those on arrays."""
     if not claims(node) or node.target.name not in ROUTINES:
         return False
     return all(value.type.rank for value in (node, *node.all_input_nodes))
 
 
 def render_inside(group: Group, name: str, locations: list[str]) -> tuple[str, tuple[str, ...], Dim, bool]:
-    """The function of a routine that a loop or condition calls: its text, the arguments of the call,
-    bytes of scratch for a thread, and whether the threads share what is in it."""
+    """The function of a routine that a loop or condition calls: its text, the arguments of the call, bytes of
+    scratch per thread, and whether the threads divide the work inside."""
     routine, _ = ROUTINES[group.root.target.name]
     made = routines.render_routine(routine, group, name, {}, locations)
     is_shared = routine.sizes(group.root)["items"] == 1
@@ -300,7 +299,7 @@ def render_inside(group: Group, name: str, locations: list[str]) -> tuple[str, t
 
 
 def claims_in(matmul_precision: str) -> Callable[[Node], bool]:
-    """:func:`claims` for this precision: with "medium", products of bf16 activations, too."""
+    """:func:`claims` for this precision; with "medium" it includes products of bf16 activations."""
     if matmul_precision != "medium":
         return claims
     return lambda node: claims(node) or (_holds_bf16(node) and reads_bf16(node, node.args[0], has_bf16_tiles()))
@@ -320,8 +319,8 @@ def render(
     matmul_precision: str = "highest",
     choice: Choice = NO_CHOICE,
 ) -> TemplateFunction:
-    """The group's C function; ``choice`` decides in place of the model. Raises CodegenError where
-    the group fits no template after all."""
+    """The group's C function; ``choice`` overrides the model. Raises CodegenError if the group does not
+    fit a template after all."""
     assert group.anchor is not None
     require_some(group)
     template = TEMPLATES[group.anchor.target.name]
@@ -349,8 +348,8 @@ ROUTINES = {
     "eigh_rows": (routines.EIGH, routines.declines_matrices),
     "svd_rows": (routines.SVD, routines.declines_matrices),
 }
-"""The routine of each op that has one, and why it declines a node. They are called in loops and
-conditions, too."""
+"""The routine of each op that has one, and the function that says why it declines a node. They are also called in
+loops and conditions."""
 
 TEMPLATES = {
     "matmul": _GEMM,

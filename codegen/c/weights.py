@@ -1,14 +1,15 @@
-"""The weights of a program in C: one aligned block of memory, and where in it each array lies; and as
-the file of a program holds them: those that a quantized program has as integers, and compiled code
-reads as floats, stay integers, and become floats when the file is loaded.
+"""The weights of a program in C: one aligned block of memory with the position of each array in it; and
+the file in which a program stores them. Weights that a quantized program has as integers and compiled
+code reads as floats stay integers in the file, and become floats when it is loaded.
 
-In: the arrays of a module, and the packed weights that templates want. Out: the blob. Packing is
-put off until the blob is there and writes into it, so that no weight is in memory a third time.
+In: the arrays of a module, and the packed weights that templates need. Out: the blob. Packing is
+deferred until the blob is allocated and writes directly into it, so that no weight is in memory a third
+time.
 
-In: an emitted program and the module it was traced from, whose passes noted how they computed
-weights. Out: :class:`StoredWeights`: the bytes of the file, and how each part becomes one of the
-blob. Integers lie in the order of the floats, so that a float is an integer times a scale, which
-stands in a table in that order, too: whatever the layout of a kernel, no loop knows of it.
+In: an emitted program and the module it was traced from, whose passes recorded how they computed
+weights. Out: :class:`StoredWeights`: the bytes of the file, and how each part becomes a part of the
+blob. Integers are in the order of the floats, so that a float is an integer times a scale from a table
+in the same order: no loop depends on the layout of a kernel.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes
-    into a flat array; of floats ``fill(memory, other)`` writes those of another array of the
-    weight's shape. Those with the same ``key`` (the weight, or a name for what is none, and how it
-    is packed) hold the same."""
+    """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes into a
+    flat array. For floats, ``fill(memory, other)`` writes those of another array of the weight's shape.
+    Packed weights with the same ``key`` (the weight, or a name for something else, and the kind of
+    packing) hold the same values."""
 
     key: tuple[Any, ...]
     dtype: np.dtype[Any]
@@ -56,8 +57,8 @@ Packed = dict[str, PackedWeight]
 
 @dataclass(frozen=True)
 class Blob:
-    """``data``: the bytes, from an address that is a multiple of 64; ``places``: the name of an
-    array -> (its first byte, its C type)."""
+    """``data`` are the bytes, from an address that is a multiple of 64; ``places`` maps the name of an
+    array to its first byte and its C type."""
 
     data: Array
     places: Mapping[str, tuple[int, str]]
@@ -80,8 +81,8 @@ def make_blob(
     data: Array | None = None,
     more: Mapping[str, tuple[Node, Array]] = MappingProxyType({}),
 ) -> Blob:
-    """The arrays of those names in C, one after another; names that are no weights are left out.
-    Each starts at a multiple of 64 bytes. ``data``: the blob, if it was made before; ``more``:
+    """The arrays with these names in C, one after another; names that are not weights are ignored. Each
+    array starts at a multiple of 64 bytes. ``data`` is the blob if it exists already; ``more`` has
     further arrays by name."""
     by_name = {**{buffer_name(n): (n, a) for n, a in arrays.items()}, **more}
     places: dict[str, tuple[int, str]] = {}
@@ -109,7 +110,7 @@ def make_blob(
         write(data[start : start + size])
         data[start + size : start + -(-size // ALIGNMENT) * ALIGNMENT] = 0
 
-    with ThreadPoolExecutor(usable_cpus()) as pool:  # NumPy copies without the GIL
+    with ThreadPoolExecutor(usable_cpus()) as pool:  # NumPy releases the GIL while copying
         list(pool.map(run, jobs))
     return Blob(data, places)
 
@@ -126,7 +127,7 @@ def _copying(array: Array) -> Callable[[Array], None]:
 
 
 FACTOR = 0x9E3779B97F4A7C15
-"""Of the digest: odd, so that no bit of a weight is lost."""
+"""The factor of the digest: odd, so that no bit of a weight is lost."""
 
 
 def digest_of(data: Array) -> int:
@@ -153,10 +154,10 @@ WIDTHS = (1, 16, 32)
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes of the file from ``start`` on, for bytes of the blob from ``place`` on: ``size`` bytes
-    as they are, or, if there are ``bits``, so many floats: the scales, rows of ``width`` floats of
-    which each is for ``run`` numbers, and the integers, of 8 bits or of two 4-bit ones, the first
-    in the lower half."""
+    """Bytes of the file from ``start`` on, for bytes of the blob from ``place`` on: ``size`` bytes as they
+    are or, if there are ``bits``, ``size`` floats. The latter are stored as scales (rows of ``width``
+    floats, each for ``run`` numbers) and integers (of 8 bits, or two 4-bit ones with the first in the
+    lower half)."""
 
     start: int
     place: int
@@ -168,13 +169,13 @@ class Part:
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """``data``: the file's bytes; ``parts``: in order."""
+    """``data`` are the file's bytes; ``parts`` are in order."""
 
     data: Array
     parts: tuple[Part, ...]
 
     def expansion(self, name: str) -> list[str]:
-        """The lines of C that make the blob of a model of the file; none if they are the same."""
+        """The lines of C that make a model's blob from the file; none if they are the same."""
         lines: list[str] = []
         for p in self.parts if any(part.bits for part in self.parts) else ():
             if not p.bits:
@@ -188,7 +189,7 @@ class StoredWeights:
 
 
 def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
-    """The file of a program; ``source`` is the module that was traced, which has the integers."""
+    """The file of a program; ``source`` is the traced module, which has the integers."""
     blob, module = program.weights, program.program.module
     noted = {result: d for d in derivations(module) for result in d.results}
     nodes = {buffer_name(n): n for n in module.graph.find_nodes(op="get_attr")}
@@ -199,8 +200,8 @@ def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
     for number, (place, name) in enumerate(starts):
         end = starts[number + 1][0] if number + 1 < len(starts) else blob.size
         packed = program.packed.get(name)
-        node = packed.key[0] if packed is not None else nodes.get(name)  # none: an initial state
-        found = None  # what is packed of no weight has no node
+        node = packed.key[0] if packed is not None else nodes.get(name)  # None for an initial state
+        found = None  # packed data that is no weight has no node
         is_weight = isinstance(node, Node) and node.target in noted
         if program.places[name][1] == "float" and isinstance(node, Node) and is_weight:
             size = (int(node.type.size) if packed is None else packed.size) * 4
@@ -211,7 +212,7 @@ def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
             parts.append(Part(at, place, size // 4, bits, run, table.shape[1]))
         else:
             piece = blob[place:end]
-            if parts and not parts[-1].bits:  # one copy for both
+            if parts and not parts[-1].bits:  # extend the previous copy
                 parts[-1] = Part(parts[-1].start, parts[-1].place, end - parts[-1].place)
             else:
                 parts.append(Part(at, place, end - place))
@@ -225,8 +226,8 @@ def stored_weights(program: CProgram, source: GraphModule) -> StoredWeights:
 def _as_integers(
     node: Node, packed: Any, floats: Array, noted: Mapping[str, Derivation], source: GraphModule
 ) -> tuple[Array, Array, int, int] | None:
-    """A table of scales, integers, their bits, and for how many of them a row of scales is; None
-    for a weight that is something else."""
+    """A table of scales, integers, their bits, and the number of integers for each row of scales; None for a
+    weight that is not an integer times a scale."""
     chain = _chain(node.target, noted)
     expand = chain[0].function if chain else None
     if not isinstance(expand, Op) or expand.name != "dequantize_weight":
@@ -236,7 +237,7 @@ def _as_integers(
     integers, scale = (np.asarray(source.get_attribute(path)) for path in paths)
     options: dict[str, Any] = dict(first.options)
     shape, bits = options["shape"], options.pop("bits", 8)
-    if floats.size // 4 >= 1 << 24:  # their numbers are no floats
+    if floats.size // 4 >= 1 << 24:  # larger element numbers are not exact as floats
         return None
     ones = np.ones((shape[0], int(np.prod(shape[1:]))), np.int8)
     numbers = np.arange(1, scale.size + 1, dtype=np.float32).reshape(scale.shape)
@@ -256,7 +257,7 @@ def _as_integers(
         found.append(made)
     values, rows = found
     whole = values.astype(np.int8)
-    if not np.array_equal(whole, values):  # Winograd's points are no integers
+    if not np.array_equal(whole, values):  # Winograd's points are not integers
         return None
     table, run = _table(rows.astype(np.int64), np.append(0, scale.reshape(-1)).astype(np.float32))
     parts = values.reshape(len(table), run // table.shape[1], table.shape[1]) * table[:, None]
@@ -269,8 +270,8 @@ def _as_integers(
 
 
 def _chain(path: str, noted: Mapping[str, Derivation]) -> list[Derivation]:
-    """The steps from a weight that was not computed to this one, if each takes what the one before
-    made and nothing else."""
+    """The derivations from a weight that was not computed to this one, if each has only the result of the
+    previous one as its input."""
     steps: list[Derivation] = []
     while (step := noted.get(path)) is not None:
         steps.insert(0, step)
@@ -284,8 +285,8 @@ def _chain(path: str, noted: Mapping[str, Derivation]) -> list[Derivation]:
 
 
 def _table(rows: Array, scales: Array) -> tuple[Array, int]:
-    """The smallest table of the scales with these numbers, of which 0 stands for any, and for how
-    many numbers each row of it is."""
+    """The smallest table of the scales for these numbers (0 fits any scale), and how many numbers each of
+    its rows is for."""
     best: tuple[Array, int] | None = None
     for width in {*WIDTHS, int(rows.max(initial=1))}:
         if rows.size % width:

@@ -1,10 +1,10 @@
-"""The workspace of a C program: where values and the scratch of kernels lie in it, and its size.
+"""The workspace of a C program: the positions of values and of the kernels' scratch in it, and its size.
 
-In: a planned program and its calls. Out: :class:`Workspace`, C text for the source, with a struct
-that has a pointer to each place. The workspace begins with the arena. Values of a packed program
-start at bytes that are written into the source, and each kernel's scratch begins behind the values
-that are held while it runs, so that it takes turns with the others. Else slots are as large as the
-named sizes say, and the scratch of all kernels begins behind them.
+In: a planned program and its calls. Out: :class:`Workspace`, C text for the source, with a struct that
+has a pointer to each place. The workspace begins with the arena. Values of a packed program start at
+bytes that are written into the source, and each kernel's scratch begins after the values that are held
+while it runs, so that they share memory in turns. Otherwise slots are as large as the named sizes
+require, and the scratch of all kernels begins after them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from fxlite.graph.graph import Node
 
 @dataclass(frozen=True)
 class Workspace:
-    """``definition`` is that of the struct, if there is something in it; ``size`` is the function
-    that tells how large the workspace is, and ``functions`` fill the struct. ``filled`` is the call
-    that fills it. ``values`` are the
-    members that point to values; ``scratch`` is where that of calls begins, by their numbers: a
-    member, and how many bytes further on."""
+    """``definition`` is that of the struct, if it has members; ``size`` is the function that returns the
+    size of the workspace; ``functions`` fill the struct, and ``filled`` is the call that does so.
+    ``values`` are the members that point to values; ``scratch`` says by the number of a call where its
+    scratch begins: at a member, plus a number of bytes."""
 
     definition: tuple[str, ...]
     size: tuple[str, ...]
@@ -44,7 +43,7 @@ class Workspace:
 
 
 def workspace_signature(name: str, program: Program) -> str:
-    """The function that gives the size, without what follows it."""
+    """The head of the function that returns the size."""
     dims = "".join(f"int64_t {dim_name(d)}, " for d in program.dims)
     return f"int64_t {name}_workspace_bytes({dims}int n_threads)"
 
@@ -57,9 +56,9 @@ def plan_workspace(
     sets: Sequence[Sequence[Node]] = (),
     together: Iterable[Sequence[int]] = (),
 ) -> Workspace:
-    """The workspace of the program that is emitted under a name; its size is -1 where one of the
-    ``values`` cannot be counted. The values of each of the ``sets`` lie at one place; calls that
-    stand ``together`` in a loop have scratch at one place."""
+    """The workspace of the program that is emitted under a name. Its size is -1 if the size of one of the
+    ``values`` is impossible. The values of each of the ``sets`` share a place, and so does the scratch of
+    calls that are ``together`` in a loop."""
     using = [number for number, call in enumerate(calls) if call.scratch != "0"]
     struct = Struct(f"{name}_values")
     first = {node: same[0] for same in sets for node in same}
@@ -105,7 +104,7 @@ def plan_workspace(
 
 @dataclass(frozen=True)
 class _Layout:
-    """The function that tells where slots begin, its parameters, and how many numbers it gives."""
+    """The function that computes where slots begin, its parameters, and how many numbers it returns."""
 
     definition: tuple[str, ...]
     parameters: tuple[str, ...]
@@ -127,7 +126,7 @@ def _timeline(
     calls: Sequence[Call],
     places: Mapping[Hashable, str],
 ) -> str:
-    """Which values lie where, and from which kernel to which."""
+    """A comment that shows which values lie where, and from which kernel to which."""
     same = {values[0]: values for values in sets}
     rows = [("values", "type", "bytes", "kernels", "begins at byte")]
     for key, member in struct.members.items():
@@ -149,7 +148,7 @@ _SCRATCH = "scratch"
 def _packed(
     program: Program, calls: Sequence[Call], using: list[int], together: Iterable[Sequence[int]]
 ) -> tuple[list[str], dict[int, int]]:
-    """The lines that give the size, and behind how many bytes the scratch of calls begins."""
+    """The lines that compute the size, and the byte after which the scratch of each call begins."""
     extents = [Extent(program.type_of(n).nbytes, *program.lifetimes[n]) for n in program.offset_of]
     places = list(program.offset_of.values())
     behind = [-(-end // ALIGNMENT) * ALIGNMENT for end in ends(extents, places, len(calls))]
@@ -157,7 +156,7 @@ def _packed(
         highest_end = max(behind[number] for number in same)
         for number in same:
             behind[number] = highest_end
-    highest: dict[str, tuple[int, str]] = {}  # of each kind of scratch: where the last one begins
+    highest: dict[str, tuple[int, str]] = {}  # for each kind of scratch where the last one begins
     for number in using:
         scratch, kernel = calls[number].scratch, calls[number].function
         highest[scratch] = max(highest.get(scratch, (-1, "")), (behind[number], kernel))
@@ -191,7 +190,7 @@ def _slots(program: Program, calls: Sequence[Call], using: list[int]) -> _Layout
 
 
 def _largest_sizes(program: Program, lines: Sequence[str]) -> list[str]:
-    """The sizes that lines read and that are known later, as large as they can be."""
+    """The sizes that lines read and that become known later, at their largest values."""
     text = "\n".join(lines)
     sizes = {dim_name(name): at_most(size.bound, program.data_sizes) for name, size in program.data_sizes.items()}
     return [f"    const int64_t {n} = {dim_c(most)};" for n, most in sizes.items() if re.search(rf"\b{n}\b", text)]
@@ -202,7 +201,7 @@ def _typed(parameter: str) -> str:
 
 
 def _slot_offsets(program: Program, scratch: Mapping[str, str]) -> list[str]:
-    """The body of the function `layout`; ``scratch``: bytes that a function needs, in C."""
+    """The body of the function `layout`; ``scratch`` has the bytes that each function needs, in C."""
     users: dict[int, list[str]] = {}
     for node, slot in program.slot_of.items():
         users.setdefault(slot, []).append(node.name)
@@ -231,13 +230,13 @@ def _size_function(name: str, program: Program, body: Sequence[str], values: Seq
 
 
 def unused(names: Sequence[str]) -> list[str]:
-    """A line for those parameters of a public function that this model does without."""
+    """A line for the parameters of a public function that this model does not need."""
     ignored = ", ".join(f"(void){name}" for name in names)
     return [f"    {ignored};  // not needed by this model"] if names else []
 
 
 def with_note(line: str, note: str) -> list[str]:
-    """A line of C and what it is about: beside it, or above where there is no room."""
+    """A line of C with a comment, beside it or above it if there is no room."""
     lines, note = wrap(line), outside_text.comment(note)
     if len(lines) == 1 and len(line) + 5 + len(note) <= 100:
         return [f"{line}  // {note}"]
@@ -246,9 +245,9 @@ def with_note(line: str, note: str) -> list[str]:
 
 
 # -- the C function that counts the values of a call before anything is computed -------------------
-# In: the values to count (:mod:`fxlite.codegen.program.calls`). Out: ``NAME_largest_bytes``,
-# which callers of a model may ask and which its other functions ask themselves. It computes in
-# double, which does not wrap; that a size near 2^53 is rounded does not matter beside powers of two.
+# In: the values to check (:mod:`fxlite.codegen.program.calls`). Out: ``NAME_largest_bytes``, which
+# callers of a model may call and which its other functions call themselves. It computes in double, which
+# does not overflow; that a size near 2^53 is rounded does not matter next to powers of two.
 
 
 SIZE_DOCUMENTATION = """\
@@ -263,7 +262,7 @@ def size_signature(name: str, dims: Sequence[str]) -> str:
 
 
 def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -> list[str]:
-    """The function; nothing where no value has to be counted."""
+    """The function; empty if no value has to be checked."""
     if not values:
         return []
     lines = [f"{size_signature(name, dims)} {{", "    double fx_largest = 0;"]
@@ -277,17 +276,17 @@ def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -
 
 
 def size_check(name: str, dims: Sequence[str], values: Sequence[ValueSize], then: str) -> list[str]:
-    """What begins a function that must not run at impossible sizes."""
+    """The beginning of a function that must not run at impossible sizes."""
     if not values:
         return []
     return [f"    if ({name}_largest_bytes({', '.join(map(dim_name, dims))}) < 0) {then};"]
 
 
 def real_c(dim: Dim) -> str:
-    """A dim as C over doubles."""
+    """A dim as C in doubles."""
     return str(dim) if isinstance(dim, int) else dim.real_c(dim_name)
 
 
 def divisors(dim: Dim) -> tuple[Dim, ...]:
-    """What a dim divides by, which has to be positive, inner ones first."""
+    """The divisors in a dim, which have to be positive, inner ones first."""
     return () if isinstance(dim, int) else dim.divisors

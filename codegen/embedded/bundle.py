@@ -1,9 +1,9 @@
-"""The folder of a model for a small device: source, constants, a self-test with its data in it, a
-Makefile, and a README with a table of the memory that it takes.
+"""The folder of a model for a small device: source, constants, a self-test that contains its data, a
+Makefile, and a README with a table of the memory that the model takes.
 
-In: a model compiled for one, and example inputs. Out: files, which need a C compiler and its
-library, and no file system. What the code takes is measured with a compiler for Cortex-M4 where
-there is one, else with that of this machine.
+In: a model compiled for a small device, and example inputs. Out: files that need a C compiler and its
+library, and no file system. The size of the code is measured with a compiler for Cortex-M4 if there is
+one, or else with that of this machine.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ CROSS_COMPILERS = ("arm-none-eabi-gcc", "arm-linux-gnueabihf-gcc")
 # -- memory ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a model takes: ``weights`` and the ``arena`` are known; ``code`` and the largest
-    ``stack`` of a call, without what functions of the C library take, are those that a
-    ``compiler`` made, or None where it does not tell."""
+    """The bytes that a model takes. ``weights`` and ``arena`` are known. ``code`` and the largest ``stack``
+    of a call (without functions of the C library) are those measured with ``compiler``, or None if it
+    does not report them."""
 
     weights: int
     arena: int
@@ -72,7 +72,7 @@ class Memory:
 
     @property
     def said(self) -> str:
-        """In a line."""
+        """The same in one line."""
         code, stack = ("?" if n is None else f"{n:,}" for n in (self.code, self.stack))
         return (
             f"flash: {code} bytes of code, {self.weights:,} of weights; RAM: {self.arena:,} of "
@@ -89,7 +89,7 @@ class Memory:
 
 
 def memory_of(program: CProgram) -> Memory:
-    """What a program takes."""
+    """The memory that a program takes."""
     weights = _macro(program, "WEIGHTS_BYTES")
     arena = _macro(program, "ARENA_BYTES")
     cross = next(filter(shutil.which, CROSS_COMPILERS), None)
@@ -127,8 +127,8 @@ def _version(command: Sequence[str]) -> str:
 
 
 def largest_stack(calls: str, function: str) -> int:
-    """Bytes of stack below a function, by what GCC says of calls (-fcallgraph-info=su); functions
-    of other files count as none."""
+    """Bytes of stack below a function, according to GCC's call graph (-fcallgraph-info=su); functions of
+    other files count as 0."""
     frames: dict[str, int] = {}
     for title, label in re.findall(r'node: \{ title: "([^"]*)" label: "([^"]*)"', calls):
         size = re.search(r"(\d+) bytes", label)
@@ -147,14 +147,14 @@ def largest_stack(calls: str, function: str) -> int:
 def save_bundle(
     function: EmbeddedFunction, folder: str | os.PathLike[str], cases: Sequence[Case] | None = None, force: bool = False
 ) -> None:
-    """Write the folder. Raises FolderError where it cannot be written or holds other files, unless
-    ``force`` is given; on an error nothing is half-written."""
+    """Write the folder. Raises FolderError if it cannot be written, or holds other files and ``force`` is
+    not given; after an error no file is incomplete."""
     chosen = make_cases(function.graph_module)[-1:] if cases is None else cases
     write_folder(folder, lambda work: write_bundle(function, work, chosen), force)
 
 
 def write_bundle(function: EmbeddedFunction, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
-    """Write the files into an existing folder; returns what the list of them says."""
+    """Write the files into an existing folder; returns the facts for the list of files."""
     program = function.program
     name, entry, memory = program.name, program.entry, function.memory
     texts = dict(program.sources)
@@ -205,7 +205,7 @@ def _readme(program: CProgram, memory: Memory) -> str:
 
 # -- the self-test ---------------------------------------------------------------------------------
 def _data(function: EmbeddedFunction, cases: Sequence[Case]) -> str:
-    """Inputs, and what NumPy computes of them, as constant arrays."""
+    """Inputs, and NumPy's results for them, as constant arrays."""
     module, program = function.graph_module, function.program
     lines = [f"/* Inputs of {program.name}, and what NumPy computed of them. */", ""]
     for number, case in enumerate(cases, start=1):

@@ -1,8 +1,8 @@
 """Emit a program as C for a small device: loops, weights as constants, an arena of fixed size.
 
 In: a GraphModule whose sizes are numbers and whose ops all have a body. Out: a
-:class:`~fxlite.codegen.c.emit.CProgram` whose source takes no memory, opens no file and starts no
-thread, and has no instructions of any processor in it; and C with which Python calls it.
+:class:`~fxlite.codegen.c.emit.CProgram` whose source allocates no memory, opens no file, starts no
+thread and contains no instructions specific to a processor; and C through which Python calls it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 
 MODEL = files("fxlite.codegen.embedded").joinpath("model")
-"""The folder of files that are the same for all models, but for words such as its name."""
+"""The folder of files that are the same for all models, except for words such as the model's name."""
 
 LARGEST = 1 << 31
-"""Elements of a value, less one: indices are 32-bit integers."""
+"""The largest index: indices are 32-bit integers."""
 
 
 def require_small(module: GraphModule) -> None:
-    """Raise CodegenError, which names the node and says what to do, for sizes that are no numbers
-    and for numbers of 64 bits of precision."""
+    """Raise CodegenError for sizes that are not numbers, for values that are too large, and for 64-bit
+    floats. The message names the node and says what to do."""
     for node in module.graph.placeholders:
         names = sorted({n for dim in node.type.shape for n in shapes.names(dim)})
         if names:
@@ -70,7 +70,7 @@ def require_small(module: GraphModule) -> None:
 
 
 def emit(module: GraphModule) -> CProgram:
-    """C source of a module that was optimized. Raises CodegenError."""
+    """C source of an optimized module. Raises CodegenError."""
     require_small(module)
     prefix = c_name(module.name)
     arrays = {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
@@ -103,13 +103,13 @@ def emit(module: GraphModule) -> CProgram:
 
 
 def _call(finite: frozenset[str], locations: list[str], found: Group, name: str) -> Call:
-    """The call of a group's function, which is loops."""
+    """The call of a group's function, which consists of loops."""
     kernel = schedule(found, name, lanes=False, finite=finite)
     return loops_call(found, kernel, _Printer(kernel, locations))
 
 
 class _Printer(CPrinter):
-    """One thread, and indices of 32 bits where all of them are known to have no more."""
+    """Prints for one thread, with 32-bit indices if all of them are known to fit."""
 
     extremum_text: Callable[[str], str] = "fx_{}imum_i32".format
 
@@ -126,14 +126,14 @@ class _Printer(CPrinter):
 
 
 def _indices(kernel: Kernel) -> Iterator[Index]:
-    """What a kernel computes of its loops' variables beside addresses, which lie in arrays."""
+    """The indices that a kernel computes from its loop variables, except addresses, which are within arrays."""
     for statement in statements(kernel.body):
         for value in expressions(statement):
             yield from (n.index for n in expr.walk(value) if isinstance(n, IndexValue))
 
 
 def _is_small(index: Index) -> bool:
-    """Whether no sum or product in it passes 31 bits."""
+    """Whether no sum or product in the index exceeds 31 bits."""
     bounds = [Index({monomial: abs(factor)}).upper() for monomial, factor in index.terms.items()]
     known = [b.constant for b in bounds if b is not None]
     is_local = all(isinstance(a, Value) for m in index.terms for a in m)
@@ -141,8 +141,8 @@ def _is_small(index: Index) -> bool:
 
 
 class _Source(Source):
-    """Prints the files. The function of the model takes its arrays, the arena, if there is one, and
-    where something may go wrong, what it tells of that."""
+    """Prints the files. The model's function takes its arrays, the arena if there is one, and, if
+    something may go wrong, a struct for the error."""
 
     @property
     def fails(self) -> bool:
@@ -151,7 +151,7 @@ class _Source(Source):
 
     @property
     def arena_bytes(self) -> int:
-        """Of the arena."""
+        """Bytes of the arena."""
         return int(self.program.arena_bytes)
 
     def _parameters(self) -> list[str]:
@@ -233,7 +233,7 @@ class _Source(Source):
     # -- weights -------------------------------------------------------------------------------
     @cached_property
     def arrays_of_weights(self) -> dict[str, str]:
-        """Names of constant arrays, by those of weights."""
+        """Names of constant arrays, by the names of weights."""
         found: dict[str, str] = {}
         for weight in self.structure.blob.places if self.structure.weights.root.members else ():
             wish = own_name(f"{self.name}_{spelled(weight)}")
@@ -242,7 +242,7 @@ class _Source(Source):
 
     @property
     def weights_bytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         return sum(int(node.type.nbytes) for node in self._weight_nodes.values())
 
     @property
@@ -251,7 +251,7 @@ class _Source(Source):
         return {n: node for node in nodes if (n := buffer_name(node)) in self.arrays_of_weights}
 
     def weights_text(self) -> str:
-        """The header with the constants: an array for each weight, and the struct that points to
+        """The header with the constants: an array for each weight, and the struct of pointers to
         them."""
         guard = f"FX_{self.name.upper()}_WEIGHTS_H"
         module, lines = self.program.module, list[str]()
@@ -270,7 +270,7 @@ class _Source(Source):
 
     # -- Python --------------------------------------------------------------------------------
     def adapter(self) -> str:
-        """C with which Python calls the model as it calls others: it has its own name there."""
+        """C through which Python calls the model like any other, as ``NAME_run``."""
         arrays = [f"const void *in{i}" for i in range(len(self.program.inputs))]
         arrays += [f"void *out{i}" for i in range(len(self.program.results))]
         given = [p.rpartition("*")[2] for p in arrays]

@@ -1,1 +1,1 @@
-"""A whole program: order, memory, names and sizes of what it computes."""
+"""A whole program: the order, memory, names and sizes of its values."""

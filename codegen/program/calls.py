@@ -1,16 +1,14 @@
-"""The calls of a compiled program: which values have to be counted before (:mod:`.runtime.sizes`), and
-nested arguments and results.
+"""The calls of a compiled program: the values whose sizes must be checked before a call
+(:mod:`.runtime.sizes`), and nested arguments and results.
 
-In: a :class:`~fxlite.codegen.program.program.Program`. Out: one :class:`ValueSize` for each value
-that may become too large at some sizes of the named dims; those that are never larger than another
-one are left out. What a program with only numbers needs is decided here, so that it has none.
+In: a :class:`~fxlite.codegen.program.program.Program`. Out: one :class:`ValueSize` for each value that
+may become too large at some sizes of the named dims; those that are never larger than another one are
+left out. Values whose sizes are numbers are checked here, so that they need no check in a call.
 
-C and CUDA code knows arrays only. In: the traced module, and arguments in the program's structure
-or results as a flat tuple. Out: arrays in order of the graph's inputs, and results in the program's
+C and CUDA code only handles arrays. In: the traced module, and arguments in the program's structure or
+results as a flat tuple. Out: arrays in the order of the graph's inputs, and results in the program's
 structure.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,16 +32,16 @@ if TYPE_CHECKING:
 
 
 def dim_data(dim: Dim) -> int | DimText:
-    """A dim as what is known of a compiled program holds it."""
+    """A dim in the form in which descriptions of compiled programs store it."""
     if type(dim) is int:
         return dim
     return DimText(to_text(Index.of(dim)))
 
 
 def value_sizes(program: Program) -> tuple[ValueSize, ...]:
-    """The values to count, in the order of the program.
+    """The values to check in a call, in program order.
 
-    Raises MemoryLimitError naming a value with numbers as sizes that no machine can hold."""
+    Raises MemoryLimitError naming a value whose sizes are numbers and that no machine can hold."""
     values = list(_values(program))
     title = program.module.name
     numbers = [v for v in values if all(isinstance(d, int) for d in v.shape)]
@@ -68,19 +66,19 @@ def _values(program: Program) -> Iterator[ValueSize]:
 
 
 def is_counted(node: Node) -> bool:
-    """Whether a node is one array that a call is given or computes."""
+    """Whether a node is a single array that is given to a call or computed by it."""
     return node.op in ("placeholder", "call_function") and isinstance(node.type, TensorType)
 
 
 def value_of(node: Node, stored: bool, data_sizes: Mapping[str, DataSize] = MappingProxyType({})) -> ValueSize:
-    """A node's value as it is counted."""
+    """A node's value as a :class:`ValueSize`."""
     dtype, shape = node.type.dtype, tuple(map(dim_data, largest_type(node.type, data_sizes).shape))
     takes_memory = stored and 0 not in shape
     return ValueSize(node.name, dtype.name, dtype.itemsize, shape, node.origin, takes_memory)
 
 
 def _is_open(value: ValueSize) -> bool:
-    """Whether it has to be counted in a call."""
+    """Whether it has to be checked in each call."""
     if any(not isinstance(d, int) for d in value.shape):
         return True
     counted = _known_bytes(value)
@@ -88,7 +86,7 @@ def _is_open(value: ValueSize) -> bool:
 
 
 def _weight(value: ValueSize) -> tuple[int, bool]:
-    """What covers others comes first: many known bytes, and of as many, a stored value."""
+    """A sort key: values that cover others come first, which have many known bytes and, for equal bytes, are stored."""
     return _known_bytes(value), value.stored
 
 
@@ -97,10 +95,10 @@ def _known_bytes(value: ValueSize) -> int:
 
 
 def _covers(one: ValueSize, mine: Counter[str], other: ValueSize, its: Counter[str]) -> bool:
-    """Whether ``other``, of no more known bytes, can be too large only where ``one`` is, too;
-    ``mine`` and ``its`` are how often they have which named axes."""
+    """Whether ``other``, which has no more known bytes, can be too large only if ``one`` is, too; ``mine``
+    and ``its`` count how often each named axis occurs in them."""
     if 0 in other.shape and 0 not in one.shape:
-        return False  # only that one may be hollow
+        return False  # only ``other`` may be hollow
     if not other.stored:
         return its <= mine
     return its == mine and one.stored
@@ -108,8 +106,8 @@ def _covers(one: ValueSize, mine: Counter[str], other: ValueSize, its: Counter[s
 
 # -- nested arguments and results ------------------------------------------------------------------
 def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
-    """How a compiled function's flat results become what the output node has; None where they are
-    the same."""
+    """A function that gives a compiled function's flat results the structure of the output node; None if
+    they have it already."""
     structure = module.graph.output_node().args[0]
     if isinstance(structure, Node):
         return None
@@ -119,7 +117,7 @@ def restructure(module: GraphModule) -> Callable[[Any], Any] | None:
 
 
 def finisher(module: GraphModule) -> Callable[[Any], Any]:
-    """What makes the program's result of the flat results, without the values of inputs that it writes."""
+    """A function from the flat results to the program's result, without the new values of inputs that it writes."""
     interface, structure = module.graph.interface, module.graph.output_node().args[0]
     classes = None if interface is None else interface.result
     form = structure[0] if interface is not None and interface.writes else structure
@@ -137,8 +135,8 @@ def call_nested(
     kwargs: dict[str, Any],
     direct: Callable[[Sequence[Any]], Any] = lambda arrays: NotImplemented,
 ) -> Any:
-    """What a call of the program gives where ``run`` computes flat results (or the only one) from
-    the arrays of all inputs; ``direct`` gives the program's own result, or NotImplemented. Raises
+    """The result of a call of the program, where ``run`` computes flat results (or the only one) from the
+    arrays of all inputs; ``direct`` returns the program's own result, or NotImplemented. Raises
     ArgumentError naming the path of an argument that does not fit."""
     values = module.flatten_inputs(module.bind(args, kwargs).arguments)
     result = direct([values[p.target] for p in module.graph.placeholders])
@@ -154,8 +152,8 @@ def call_nested(
 
 
 def run_hollow(module: GraphModule, call: HollowCall) -> Any:
-    """The flat result of a call that compiled code leaves to NumPy, which stores every value.
-    Raises MemoryLimitError where one of them is larger than the call's limit."""
+    """The flat result of a call that compiled code leaves to NumPy, which stores every value. Raises
+    MemoryLimitError if one of them exceeds the call's limit."""
     values = [value_of(n, stored=True) for n in module.graph.nodes if is_counted(n)]
     count_values(values, call.dims, call.most, f"{module.name}()")
     targets = [p.target for p in module.graph.placeholders]
@@ -174,6 +172,6 @@ def _arrays(result: Any) -> Iterator[Any]:
 
 
 def nested(structure: Any, flat: Any) -> Any:
-    """The results of a compiled function in the places of the nodes of ``structure``."""
+    """The results of a compiled function, put in the places of the nodes of ``structure``."""
     values = iter(flat if isinstance(flat, tuple) else (flat,))
     return map_nodes(structure, lambda node: next(values))

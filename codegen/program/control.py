@@ -1,9 +1,9 @@
 """The bodies of a loop or condition as programs of their own.
 
-In: a group of a control op. Out: for each body its groups in order, with names that no other value
-of the function has, and its memory: what a loop carries is named alike in all its bodies, and what
-a body captures is named as it is around. Where the number of an iteration is known to be an index,
-kernels inside read it as one, so that what it selects is checked when it is compiled.
+In: a group of a control op. Out: for each body its groups in order, with names that no other value of
+the function has, and its memory. A value that a loop carries has the same name in all its bodies, and
+a value that a body captures has the name it has outside. If the number of an iteration is known to be
+an index, kernels inside read it as one, so that the range of its selections is checked at compile time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class BodyPlan:
 
 @dataclass(eq=False)
 class ControlPlan:
-    """``bodies`` by the names of the attributes, ``carried`` the inputs of the last one that a loop
-    carries, ``index`` the number of an iteration."""
+    """``bodies`` by the names of the attributes; ``carried`` are the inputs of the last body that a loop
+    carries; ``index`` is the number of an iteration."""
 
     bodies: dict[str, BodyPlan] = field(default_factory=dict)
     index: Node | None = None
@@ -54,8 +54,8 @@ PlanBody = Callable[[GraphModule, list[Node], Names], Any]
 
 
 def plan_control(group: Group, names: Names, plan_body: PlanBody, inside: Callable[[Node], bool]) -> ControlPlan:
-    """The plan of a group; see the module's text. ``inside``: the nodes that the target calls
-    routines for."""
+    """The plan of a group; see the module's docstring. ``inside`` is true for nodes for which the target
+    calls routines."""
     node, found = group.root, ControlPlan()
     operands_of = BODIES[node.target][1]
     carried = node.arguments.get("carried", ())
@@ -104,8 +104,8 @@ def _module(body: SubGraph, inside: Callable[[Node], bool]) -> tuple[GraphModule
 
 # -- what is read of a value -----------------------------------------------------------------------
 def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
-    """Note which part of a value its readers read, such as ``v[i:]`` in the i-th iteration, so that no more of it
-    is computed. ``kept`` are values that others see, which are whole."""
+    """Record which part of a value its readers need, such as ``v[i:]`` in the i-th iteration, so that no more of it
+    is computed. ``kept`` values are visible to others and always computed in full."""
     readers: dict[Node, list[Group]] = {}
     for found in groups:
         for node in found.inputs:
@@ -133,7 +133,7 @@ Conditions = tuple[Index, ...]
 
 
 def _loads(reader: Group, node: Node) -> list[tuple[Load, Conditions]]:
-    """The loads of a value in a group, and what holds where they are read."""
+    """The loads of a value in a group, each with the conditions under which it is read."""
     lowered = lower(reader)
     name = buffer_name(reader.root if reader.taken.get(reader.root) is node else node)
     around = tuple(
@@ -164,7 +164,7 @@ def _loads(reader: Group, node: Node) -> list[tuple[Load, Conditions]]:
 
 
 def _ends(place: Index, conditions: Conditions) -> tuple[list[Index], list[Index]]:
-    """Where the places that a load reads along an axis begin, and where they end, as its conditions say."""
+    """The first and the last places along an axis that a load may read under its conditions."""
     firsts: list[Index] = []
     lasts: list[Index] = []
     variable = place.single_atom
@@ -188,12 +188,12 @@ def _note_index(node: Node, index: Index | None) -> None:
 
 
 def _of_iterations(index: Index | None) -> Index | None:
-    """An index that depends on the number of an iteration; others are computed as they are."""
+    """An index that depends on the number of an iteration; None for others, which are computed as they are."""
     return index if index is not None and index.variables() else None
 
 
 def _range_index(node: Node, number: Node) -> Index | None:
-    """The number of an iteration as a variable, where its bounds are known to be sizes."""
+    """The number of an iteration as a variable, if its bounds are known to be sizes."""
     lower, upper = known_index(node.args[0]), known_index(node.args[1])
     if lower is None or upper is None or not lower.is_nonnegative():
         return None
@@ -201,8 +201,8 @@ def _range_index(node: Node, number: Node) -> Index | None:
 
 
 def known_index(value: Any) -> Index | None:
-    """A number of rank 0 as an index; None where it is computed of anything but sizes and numbers
-    of iterations."""
+    """A number of rank 0 as an index; None if it is computed from anything but sizes and iteration
+    numbers."""
     if type(value) is int:
         return Index.of(value)
     if not isinstance(value, Node) or not isinstance(value.type, TensorType) or value.type.rank:

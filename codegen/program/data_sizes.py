@@ -1,14 +1,14 @@
-"""Sizes that depend on values: where a mask selects few of many, what is computed of the selected
-elements takes as long as these, not as all that the mask could select.
+"""Sizes that depend on values: if a mask selects few of many elements, computations on the selected
+elements take time in proportion to their number, not to the number that the mask could select.
 
-In: a module. A selection is in it as arrays of all positions that there could be, of which the first
-ones count (``flatnonzero``, and what is taken there). Out: a copy in which such an array has one
-element behind those that count, ``i64[n]``, and what :class:`DataSize` says of ``n``, which is known
-when the node that counts has been computed.
+In: a module. It represents a selection as arrays of all possible positions, of which only the first
+ones count (``flatnonzero``, and elements taken at its positions). Out: a copy in which such an array
+has a single element after those that count, ``i64[n]``, and a :class:`DataSize` that describes ``n``,
+which is known when the node that counts has been computed.
 
-That is exact, as all elements behind the count are equal, and one of them stays: maxima, and
-positions of maxima, are what they were; sums are where those elements are 0; other positions are those of
-the one that stays. What needs more, as a result that is a whole array does, keeps all.
+This is exact, because all elements after the count are equal and one of them stays: maxima and their
+positions are unchanged; sums are if those elements are 0; other positions are those of the element
+that stays. Values that need all elements, such as a result that is a whole array, keep them.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class DataSize:
 
 
 def at_most(dim: Dim, sizes: Mapping[str, DataSize]) -> Dim:
-    """What a size can be, in those that a call is given."""
+    """The largest value of a size, in terms of the sizes that a call is given."""
     while any(name in sizes for name in shapes.names(dim)):
         dim = shapes.substitute(dim, {name: size.bound for name, size in sizes.items()})
     return dim
 
 
 def largest_type(type: TensorType, sizes: Mapping[str, DataSize]) -> TensorType:
-    """A type as large as it can be."""
+    """A type with its sizes as large as they can be."""
     return TensorType(tuple(at_most(dim, sizes) for dim in type.shape), type.dtype) if sizes else type
 
 
 def with_data_sizes(module: GraphModule) -> tuple[GraphModule, dict[str, DataSize]]:
-    """The module where nothing is selected; else a copy, and the sizes that its arrays have."""
+    """The module itself if nothing is selected; otherwise a copy, and the sizes of its arrays."""
     graph = module.graph
     places = lookup("flatnonzero")
     if not any(node.target is places for node in graph.nodes if node.op == "call_function"):
@@ -72,14 +72,14 @@ def with_data_sizes(module: GraphModule) -> tuple[GraphModule, dict[str, DataSiz
 
 @dataclass(frozen=True)
 class _Tail:
-    """Along an ``axis`` all elements from the count on are equal: to ``value``, if that is known."""
+    """Along ``axis`` all elements from the count on are equal, and equal to ``value`` if that is known."""
 
     axis: int
     value: Any = None
 
 
 class _Selection:
-    """The positions of one mask, and what is computed of them."""
+    """The positions of one mask, and everything computed from them."""
 
     def __init__(self, graph: Graph, places: Node) -> None:
         self.graph, self.places = graph, places
@@ -91,7 +91,7 @@ class _Selection:
 
     # -- what is equal from the count on -----------------------------------------------------------
     def tail(self, value: Any, axis: int) -> _Tail | None:
-        """That of an operand along an axis."""
+        """The tail of an operand along an axis."""
         if not isinstance(value, Node):
             return _Tail(axis, value)
         found = self.tails.get(value)
@@ -131,7 +131,7 @@ class _Selection:
         return None
 
     def _compared(self, node: Node, axis: int) -> _Tail | None:
-        """``arange(n) < count``, or with less than the count."""
+        """The tail of ``arange(n) < count``, or of a comparison with a number below the count."""
         symbol, (one, other) = node.target.symbol, (*node.args, None, None)[:2]
         if symbol in (">", "<="):  # count > place is place < count
             symbol, one, other = ("<" if symbol == ">" else ">="), other, one
@@ -140,7 +140,7 @@ class _Selection:
         return _Tail(axis, symbol == ">=")
 
     def _is_at_most(self, value: Any) -> bool:
-        """Whether a number is no more than the count."""
+        """Whether a number is at most the count."""
         if not isinstance(value, Node):
             return type(value) is int and value <= 0
         if value is self.count:
@@ -150,7 +150,7 @@ class _Selection:
         name, args = value.target.name, value.args
         if name == "minimum":
             return any(map(self._is_at_most, args))
-        if name == "relu":  # the count is not below 0
+        if name == "relu":  # the count is never below 0
             return self._is_at_most(args[0])
         if name == "maximum":
             return all(map(self._is_at_most, args))
@@ -222,7 +222,7 @@ class _Selection:
 
     # -- what may be shorter -----------------------------------------------------------------------
     def _short(self) -> set[Node]:
-        """The values all readers of which do with one element behind those that count."""
+        """The values for which all readers need only one element after those that count."""
         short: set[Node] = set()
         results = first_elements(self.graph)
         for node in reversed(self.tails):
@@ -235,7 +235,7 @@ class _Selection:
         if user.op == "output":
             cuts = results.get(node, [])
             if shapes.product(node.type.shape[: tail.axis]) != 1:
-                return False  # its rows stand as far apart as all elements need
+                return False  # the stride of its rows is that of all elements
             return all(axis == tail.axis and self._is_at_most(count) for axis, count in cuts)
         if user.op != "call_function":
             return False
@@ -251,7 +251,7 @@ class _Selection:
         return kind == "scatter" and self._is_scattered(node, user)
 
     def _is_scattered(self, node: Node, user: Node) -> bool:
-        """Whether a scatter of it, or to where it says, is the same of fewer elements."""
+        """Whether a scatter of the value, or to the positions in it, gives the same result with fewer elements."""
         values, index, source = user.args[:3]
         moved = self.tails.get(source)
         if node is values or index not in self.tails or index.type.rank != 1 or moved is None:
@@ -261,7 +261,7 @@ class _Selection:
 
     # -- the program -------------------------------------------------------------------------------
     def shrink(self) -> dict[str, DataSize]:
-        """Make the values shorter that can be; the size that they have."""
+        """Shorten the values that can be shorter; returns the sizes that they have then."""
         after = itertools.dropwhile(lambda n: n is not self.places, self.graph.nodes)
         self.tails[next(after)] = _Tail(0, 0)
         for node in after:
@@ -305,7 +305,7 @@ class _Selection:
         self.graph._store.assign(node, tuple(args), stored_kwargs(kwargs))
 
     def _cut_all(self, scatter: Node, number: Dim, short: set[Node]) -> None:
-        """The operands of a scatter that are not short."""
+        """Cut the operands of a scatter that are not short."""
         args = [
             self._cut(each, self.tails[each].axis, number, scatter) if n in (1, 2) and each not in short else each
             for n, each in enumerate(scatter.args)
@@ -313,7 +313,7 @@ class _Selection:
         self.graph._store.assign(scatter, tuple(args), scatter._kwargs)
 
     def _cut(self, operand: Node, axis: int, number: Dim, reader: Node) -> Node:
-        """The beginning of an array that is read."""
+        """The first elements of an array, for a reader that needs no more."""
         with self.graph.inserting_before(reader):
             if _counts(operand):
                 attributes = {"start": 0, "stop": number, "dtype": operand.type.dtype.name}
@@ -321,8 +321,8 @@ class _Selection:
             return self.graph.call_function(lookup("slice"), (operand,), {"axis": axis, "stop": number})
 
     def _clip(self, reader: Node, number: Dim) -> None:
-        """A read at a position behind the count reads the element that stays there; one that is out of
-        range is an error as before."""
+        """Redirect a read at a position after the count to the element that stays there; a position that
+        is out of range is an error as before."""
         values, index = reader.args
 
         def call(name: str, *args: Any, **attributes: Any) -> Node:
@@ -354,7 +354,7 @@ _RULES: Mapping[str, Callable[[_Selection, Node], _Tail | None]] = {
 
 
 def _count_of(mask: Node) -> Node | None:
-    """The node that counts where a mask holds."""
+    """The node that counts the true elements of a mask."""
     for user in mask.users:
         if user.op == "call_function" and user.target.name == "cast" and user.type.dtype.name == "i64":
             for reader in user.users:
@@ -364,7 +364,7 @@ def _count_of(mask: Node) -> Node | None:
 
 
 def _counts(value: Any) -> bool:
-    """Whether it counts from 0 in integers."""
+    """Whether a value counts upwards from 0 in integers."""
     if not isinstance(value, Node) or not value.type.dtype.is_integer:
         return False
     owner = value.graph.owning_module
@@ -376,14 +376,14 @@ def _counts(value: Any) -> bool:
 
 
 def _has(value: Any, axis: int, size: Dim) -> bool:
-    """Whether a value has this size along an axis, which is counted from the end."""
+    """Whether a value has this size along an axis counted from the end."""
     if not isinstance(value, Node) or not isinstance(value.type, TensorType):
         return False
     return value.type.rank >= -axis and shapes.equal(value.type.shape[axis], size)
 
 
 def _number(value: Any) -> Any:
-    """The number that an operand of one element is, if that is known."""
+    """The number that a one-element operand is, if it is known."""
     if not isinstance(value, Node):
         return None if isinstance(value, shapes.NamedDim) else value
     owner = value.graph.owning_module
@@ -393,7 +393,7 @@ def _number(value: Any) -> Any:
 
 
 def _absorbed(node: Node, axis: int, operands: Mapping[str, _Tail | None]) -> _Tail | None:
-    """What one operand decides, whatever the others are."""
+    """The tail if one operand decides it, whatever the others are."""
     name = node.target.name
     if name == "where":
         condition, x, y = (operands[part] for part in ("condition", "x", "y"))
@@ -419,7 +419,7 @@ def _computed_as(node: Node, value: Any) -> Any:
 
 
 def _computed(node: Node, values: Mapping[str, Any]) -> Any:
-    """The result for numbers, where all are known."""
+    """The result of an op on numbers, if all of them are known."""
     if any(value is None for value in values.values()):
         return None
     given = dict(node.bound)
@@ -431,13 +431,13 @@ def _computed(node: Node, values: Mapping[str, Any]) -> Any:
 
 
 def _may_be_one(value: Any, combination: str) -> bool:
-    """Whether one of several elements of a value is combined to what all of them are."""
-    found = COMBINATIONS.get(combination)  # none where the last one stays
+    """Whether combining several equal elements of a value gives the same as one of them."""
+    found = COMBINATIONS.get(combination)  # None if the last one stays
     return found is None or not found.counts_all or (value is not None and bool(value == found.neutral))
 
 
 def _is_last(value: Any, node: Node) -> bool:
-    """Whether nothing comes behind a value in order."""
+    """Whether no element comes after a value in sorting order."""
     if value is None:
         return False
     kind = node.type.dtype
@@ -451,8 +451,8 @@ def _reduced(node: Node) -> tuple[int, ...]:
 
 
 def first_elements(graph: Graph) -> dict[Node, list[tuple[int, Any]]]:
-    """Along which axis the first elements of a result count, and how many, for each time that it is one; an axis
-    that there is not where all of them do, or those along several axes."""
+    """For each node, and each time that it is a result, the axis along which only its first elements count, and how
+    many do. The axis is -1, which does not exist, if all elements count, or only the first along several axes."""
     found: dict[Node, list[tuple[int, Any]]] = {}
     for value, cuts in pytree.result_leaves(graph):
         if isinstance(value, Node):

@@ -1,8 +1,7 @@
-"""Example inputs: what a compiled model is checked, timed and shipped with.
+"""Example inputs, with which a compiled model is checked, timed and shipped.
 
-In: a traced module, sizes for its named dims and, if there are some, real arrays. Out:
-:class:`Case` objects: values of the dims and one array for each input. Random inputs are the same
-in every run.
+In: a traced module, sizes for its named dims and, if available, real arrays. Out: :class:`Case`
+objects: values of the dims and one array for each input. Random inputs are the same in every run.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ def usual_sizes(names: Sequence[str]) -> list[dict[str, int]]:
 def make_cases(
     module: GraphModule, sizes: Mapping[str, int] | None = None, data: Mapping[str, Array] | None = None
 ) -> list[Case]:
-    """Cases to check a module with; the last one is the largest, to measure time with.
+    """Cases for checking a module; the last one is the largest and is used to measure time.
 
-    ``data`` are real arrays for some or all inputs; they fix the dims of their shapes. ``sizes``
-    fix others in the last case. Raises ArgumentError for unknown names and ShapeError for data that
-    does not fit."""
+    ``data`` are real arrays for some or all inputs; they determine the dims in their shapes. ``sizes``
+    determine others in the last case. Raises ArgumentError for unknown names and ShapeError for data
+    that does not fit."""
     names = named_dims(module)
     sizes, data = dict(sizes or {}), dict(data or {})
     check_names(names, sizes, "named dim")
@@ -72,7 +71,7 @@ def make_cases(
         dims = {**tried[-1], **fixed}
         cases.append(_case(module, dims, data, generator))
     unique: dict[str, Case] = {}
-    for case in cases:  # a repeated size is checked once, where it comes last
+    for case in cases:  # a repeated size is checked only once, at its last place
         unique.pop(repr(case), None)
         unique[repr(case)] = case
     return [*unique.values()]
@@ -95,7 +94,7 @@ def load_data(pairs: Mapping[str, str]) -> dict[str, Array]:
 
 
 def check_names(known: Sequence[str], given: Mapping[str, Any], what: str) -> None:
-    """Raise ArgumentError for a name that is not one of these, with the nearest."""
+    """Raise ArgumentError for a name that is not one of these, and suggest the nearest."""
     for name in given:
         if name not in known:
             listed = f"they are {', '.join(known)}" if known else f"the model has no {what}"
@@ -119,8 +118,8 @@ def _case(
 
 
 def _random(node: Node, dims: Mapping[str, int], generator: np.random.Generator) -> Array:
-    """Standard normal floats, and parts of complex numbers; positions that exist for what is looked
-    up; else zeros and ones."""
+    """Standard normal floats, and the same for parts of complex numbers; valid positions for integers
+    that are used in look-ups; zeros and ones otherwise."""
     declared: TensorType = node.type
     shape = shapes.substitute(declared.shape, dims)
     if any(type(size) is not int or size < 0 for size in shape):
@@ -138,8 +137,8 @@ def _random(node: Node, dims: Mapping[str, int], generator: np.random.Generator)
 
 
 def _positions(node: Node, dims: Mapping[str, int]) -> int:
-    """How many positions an integer input may name: the smallest axis it is used to look up in.
-    0 where it is not used so. Looks through views and casts."""
+    """How many positions an integer input may name: the size of the smallest axis in which it is used for
+    a look-up, or 0 if it is not used so. Looks through views and casts."""
     smallest = 0
     seen = {node}
     work = [node]
@@ -159,7 +158,7 @@ def _positions(node: Node, dims: Mapping[str, int]) -> int:
 
 
 def _looked_up(user: Node, index: Node) -> Any:
-    """Size of the axis that ``user`` looks up in with ``index``; None if it does not."""
+    """Size of the axis in which ``user`` looks up ``index``; None if it does not."""
     rule = user.target.looks_up
     if rule is None:
         return None

@@ -1,9 +1,9 @@
-"""The callable of a back end that only prints loops: all but the printer and the compiler.
+"""The callable of a back end that only prints loops: everything except the printer and the compiler.
 
-In: a traced module, how a kernel becomes text, and the command that makes a shared
-library of it, with a function for each kernel that takes the addresses of its buffers, then its
-named dims as int64. Out: a callable on the module's arguments. It runs one kernel after another;
-NumPy holds the values between them.
+In: a traced module, a function that prints a kernel, and the command that compiles the text to a shared
+library. The library has a function for each kernel that takes the addresses of its buffers and then
+its named dims as int64. Out: a callable on the module's arguments. It runs one kernel after another;
+NumPy holds the values in between.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from fxlite.graph.graph_module import GraphModule
 
 
 class LoopFunction:
-    """A model whose kernels are loops. Its source, a file with ``suffix``, is ``head`` and what
-    ``emit`` makes of each; ``command`` is followed by the names of the library and of the source.
+    """A model whose kernels are loops. Its source, a file with ``suffix``, consists of ``head`` and the
+    result of ``emit`` for each kernel; ``command`` is followed by the names of the library and of the
+    source.
 
-    Raises CodegenError for what ``emit`` refuses and where the command does not do its work."""
+    Raises CodegenError for kernels that ``emit`` refuses, and if the command fails."""
 
     def __init__(
         self,

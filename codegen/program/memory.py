@@ -1,14 +1,14 @@
-"""Where values lie in memory: in an arena in turns, by the steps in which they are held, or over others
-that nothing reads any more.
+"""Where values lie in memory: in an arena, which they share in turns according to the steps in which
+they are held, or over other values that nothing reads any more.
 
 In: for each value its size, the first and last step at which it is held, and possibly another value
-at whose place it has to lie. Out: offsets in one block, if all sizes are numbers (:func:`pack`), or
-slots, whose sizes are formulas (:func:`in_slots`).
+whose place it must take. Out: offsets in one block, if all sizes are numbers (:func:`pack`), or slots
+whose sizes are formulas (:func:`in_slots`).
 
 In: the groups of a program in order, and which of its inputs may be overwritten. Out: for each value
 the node whose memory it takes (:func:`taken_over`): a part of an array that nothing reads any more is
-written where it is, and a loop works in the memory of what it starts with. The groups note which operand
-that was. A value is taken over only if no group behind reads it, or what shares its memory.
+written in place, and a loop works in the memory of its initial values. The groups record which operand
+that was. A value is taken over only if no later group reads it, or anything that shares its memory.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Extent:
 
 
 def pack(values: Sequence[Extent], same: Sequence[int] | None = None) -> list[int] | None:
-    """The offset of each value, in bytes; None where so many values are held at one time that all
-    pairs of them would be too many. ``same``: for each value the number of the one at whose place
-    it has to be, with which it is never held at one time, or its own.
+    """The offset of each value in bytes; None if so many values are held at the same time that there are
+    too many pairs of them. ``same`` has, for each value, the number of the value whose place it must take
+    and which is never held at the same time, or its own number.
 
     Greedy by size (Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference,
-    2020, arXiv 2001.03288): the largest value first, each into the smallest gap that holds it
-    between those placed before that are held at some step with it. Of values of one size the one
-    held longest comes first. Linear in the pairs held at one time, but for the sorting."""
+    2020, arXiv 2001.03288): the largest value comes first, and each goes into the smallest gap that holds
+    it between the values placed earlier that are held at some common step. Of values of equal size, the
+    one held longest comes first. Apart from sorting, the time is linear in the pairs held together."""
     together = _held_together(values)
     if together is None:
         return None
@@ -77,11 +77,11 @@ def pack(values: Sequence[Extent], same: Sequence[int] | None = None) -> list[in
 
 
 def ends(values: Sequence[Extent], offsets: Sequence[int], steps: int) -> list[int]:
-    """Where the values held at each of so many steps end: the bytes behind are free then."""
+    """For each step the end of the values held at it: the bytes after that are free."""
     beginning: dict[int, list[tuple[int, int]]] = {}
     for value, offset in zip(values, offsets):
         beginning.setdefault(value.first, []).append((-offset - value.nbytes, value.last))
-    held: list[tuple[int, int]] = []  # a heap: the value that ends last comes first
+    held: list[tuple[int, int]] = []  # a heap with the value that ends last on top
     found = []
     for step in range(steps):
         for entry in beginning.get(step, ()):
@@ -97,8 +97,8 @@ def _rank(value: Extent) -> tuple[int, int, int]:
 
 
 def _smallest_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
-    """Where ``nbytes`` go among ranges in order of their starts; behind all if no gap holds
-    them."""
+    """The offset of the smallest gap of at least ``nbytes`` between ranges in order of their starts; after
+    all of them if there is none."""
     end, best, smallest = 0, None, None
     for start, stop in taken:
         gap = start - end
@@ -134,7 +134,7 @@ def _held_together(values: Sequence[Extent]) -> list[list[int]] | None:
 # -- slots -----------------------------------------------------------------------------------------
 @dataclass
 class Slot:
-    """A piece of the arena, in which values lie one after another; ``sizes`` are the bytes they
+    """A piece of the arena that holds values one after another in time; ``sizes`` are the bytes that they
     take, each size once."""
 
     sizes: list[Dim] = field(default_factory=list)
@@ -156,11 +156,11 @@ class Slot:
 def in_slots(
     sizes: Sequence[Dim], spans: Sequence[Span], same: Sequence[int] | None = None
 ) -> tuple[list[Slot], list[int]]:
-    """Slots, and the one of each value; for ``same`` see :func:`pack`.
+    """The slots, and the slot of each value; for ``same`` see :func:`pack`.
 
-    Walk the steps; a value's slot is free again after its last reader. A value takes the free slot
-    of its size, else the one that grows least, else a new one. One that lies where another does
-    takes that slot, which nothing else takes while one of them is held."""
+    Walks the steps; a slot becomes free after the last reader of its value. A value takes the free slot
+    of its size, or else the one that grows least, or else a new one. A value that must lie where another
+    does takes that slot, which nothing else takes while one of them is held."""
     same = range(len(sizes)) if same is None else same
     slots: list[Slot] = []
     slot_of: dict[int, int] = {}
@@ -194,8 +194,8 @@ def in_slots(
 def in_fewest_slots(
     sizes: Sequence[Dim], spans: Sequence[Span], same: Sequence[int]
 ) -> tuple[list[Slot], list[int]] | None:
-    """What :func:`in_slots` gives, found in another order, which may lead to fewer slots or more:
-    first what can lie in the fewest of them (Brelaz, New Methods to Color the Vertices of a Graph,
+    """The result of :func:`in_slots`, found in another order, which may lead to fewer slots or more: values
+    with the fewest possible slots come first (Brelaz, New Methods to Color the Vertices of a Graph,
     1979). None for too many values."""
     together = _held_together([Extent(0, *span) for span in spans])
     if together is None or len(set(same)) > _MOST_COLORED:
@@ -222,11 +222,11 @@ def in_fewest_slots(
 
 
 _MOST_COLORED = 300
-"""Values and sets of them: the time it takes grows with the square of their number."""
+"""The most values and sets of them; the time grows with the square of their number."""
 
 
 def _is_free(reserved: Sequence[Span], spans: Sequence[Span]) -> bool:
-    """Whether a slot that is ``reserved`` for some steps, in order, is free at others."""
+    """Whether a slot that is ``reserved`` for some spans of steps, in order, is free during other spans."""
     for start, stop in spans:
         at = bisect.bisect_right(reserved, stop, key=lambda span: span[0])
         if at and reserved[at - 1][1] >= start:
@@ -252,11 +252,11 @@ def taken_over(
     kept: bool,
     owned: Mapping[Node, Node] = MappingProxyType({}),
 ) -> set[Node]:
-    """Enter into ``stored`` which values take the memory of others. ``kept``: results have memory
-    of the program, as in a body; else they have their own, and what leads to one lies there.
-    ``owned``: what inputs hold in the end, which lies where they are if it can.
-    Returns small values that would have to be kept for others to be taken over: elements and rows
-    that a group behind computes, and what is written into a part of an array that it is made of."""
+    """Record in ``stored`` which values take the memory of others. With ``kept``, results have memory of
+    the program, as in a body; otherwise they have their own, and values that lead to one lie there.
+    ``owned`` maps inputs to their final values, which lie in the inputs' memory if they can. Returns
+    small values that would have to be kept for others to be taken over: elements and rows that a later
+    group computes, and values written into a part of an array that they are computed from."""
     early: set[Node] = set()
     first = {m: step for step, g in enumerate(groups) for m in g.members}
     holders = _holders(stored)
@@ -276,10 +276,10 @@ def taken_over(
             if value in stored or value.type != memory.type or not (value.type.rank or value in ends):
                 continue
             if value in ends and memory is not ends[value]:
-                continue  # it is computed where it can be, and copied
+                continue  # it is computed wherever it can be, and copied
             if memory in group.taken.values():
                 continue
-            late = set[Node]()  # what would be read of the memory later
+            late = set[Node]()  # reads of the memory that would come too late
             if not is_free(memory, step):
                 shared = {memory, *holders.get(memory, ())}
                 late = {u for n in shared for u in n.users if first.get(u, -1) > step}
@@ -301,17 +301,17 @@ def taken_over(
             if value in outside and value not in ends and not kept:
                 if memory in writable:
                     continue
-                _move(memory, value, stored, holders)  # it lies in the result
+                _move(memory, value, stored, holders)  # the operand lies in the result's memory
                 last[value] = max(last.get(value, -1), len(groups))
             else:
                 _move(value, memory, stored, holders)
             if operand in group.reads or group.kind == "control":
-                group.taken[value] = operand  # else all of it is stored anew, whatever was there
+                group.taken[value] = operand  # otherwise all of it is stored again
     return early
 
 
 def _holders(stored: Mapping[Node, Node]) -> dict[Node, set[Node]]:
-    """Values by the memory that they lie in."""
+    """Values by the memory in which they lie."""
     holders: dict[Node, set[Node]] = {}
     for value, source in stored.items():
         holders.setdefault(source, set()).add(value)
@@ -319,15 +319,15 @@ def _holders(stored: Mapping[Node, Node]) -> dict[Node, set[Node]]:
 
 
 def _move(value: Node, memory: Node, stored: dict[Node, Node], holders: dict[Node, set[Node]]) -> None:
-    """Enter that a value, and what lies in its memory (its views), lies in ``memory``."""
+    """Record that a value, and everything in its memory (its views), lies in ``memory``."""
     for other in (value, *holders.pop(value, ())):
         stored[other] = memory
         holders.setdefault(memory, set()).add(other)
 
 
 def _ending(group: Group, ends: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
-    """(value, input) for what an owned input holds in the end, where the group computes it anew: of
-    the same element of the input, or of none."""
+    """(value, input) for the final value of an owned input, if the group computes it from the same
+    element of the input, or from none."""
     root = group.root
     if group.kind == "control" or group.beside is not None or root not in ends:
         return []
@@ -338,7 +338,7 @@ def _ending(group: Group, ends: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
 
 
 def _is_small(node: Node, memory: Node, before: Node) -> bool:
-    """Whether a value is cheap to keep beside another, and computed before a third."""
+    """Whether a value is cheap to keep in addition to another, and is computed before a third."""
     if not isinstance(node.type, TensorType) or node.target.kind == "control" or not node < before:
         return False
     return bool(node.type.rank < memory.type.rank)
@@ -353,8 +353,8 @@ def _last_reads(groups: Sequence[Group]) -> dict[Node, int]:
 
 
 def candidates(group: Group, is_body: bool) -> list[tuple[Node, Node]]:
-    """(value, operand) for what a group could store over an operand. In a body also what is
-    computed of the same element of an operand; functions have operands and results apart."""
+    """(value, operand) for values that a group could store over an operand. In a body these include values
+    computed from the same element of an operand; functions have operands and results apart."""
     if group.kind == "control":
         pairs = [(part, _started(part)) for part in group.parts]
         return [(part, operand) for part, operand in pairs if operand is not None]
@@ -369,8 +369,8 @@ def candidates(group: Group, is_body: bool) -> list[tuple[Node, Node]]:
 
 
 def _started(part: Node) -> Node | None:
-    """What a result of a loop or condition is, before it runs: what a loop carries, or the operand
-    of a condition that becomes it in a branch, written to in part or not at all."""
+    """The initial value of a result of a loop or condition: the value that a loop carries, or the operand
+    of a condition that a branch returns after writing parts of it, or none."""
     control = part_of_control(part)
     assert control is not None
     number, bodies = part.kwargs["index"], bodies_of(control)
@@ -387,8 +387,8 @@ def _started(part: Node) -> Node | None:
 
 
 def chain_start(body: SubGraph, number: int) -> int | None:
-    """The input that a result of a body is, or is made of by writing parts of it; None for
-    others."""
+    """The number of the input that a result of a body is, or from which it is made by writing parts; None
+    for other results."""
     node = body.results[number]
     while node.op == "call_function":
         if node.target.writes_part and isinstance(node.args[0], Node):
@@ -402,8 +402,8 @@ def chain_start(body: SubGraph, number: int) -> int | None:
 
 
 def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node, Node]) -> bool:
-    """Whether a group may store over an operand while it reads: it reads no other element of it
-    than the one that it stores next, or stores one only."""
+    """Whether a group may store over an operand while it reads it: it reads no element except the one
+    that it stores next, or it stores only one."""
     if group.kind == "control":
         memory = stored.get(operand, operand)
         same = [n for n in group.inputs if stored.get(n, n) is memory]
@@ -417,7 +417,7 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
     if not group.root.target.writes_part:
         return True
     if group.reads.get(operand) == [group.index]:
-        return True  # x[1:] += ...: of each element what is computed of itself
+        return True  # x[1:] += ...: each element is computed from itself
     others = [m for m in group.members if m is not group.root and operand in m.all_input_nodes]
     if group.root.all_input_nodes.count(operand) > 1:
         return False
@@ -427,9 +427,9 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
 
 
 def _reads_beside(group: Group, operand: Node) -> bool:
-    """Whether what is written to a part of an operand is computed of the same elements of it, and of elements
-    beside the part, as in ``y[:, i] = y[:, i - 1] + ...``."""
-    written: list[tuple[Index, Index] | None] = []  # of each axis the first element, and the one behind the last
+    """Whether the values written to a part of an operand are computed from the same elements of it, and from
+    elements outside the part, as in ``y[:, i] = y[:, i - 1] + ...``."""
+    written: list[tuple[Index, Index] | None] = []  # for each axis the first element, and the one after the last
     positions = iter(group.root.arguments.get("positions", ()))
     for part, size in zip(parts_of_update(group.root.arguments), operand.type.shape, strict=True):
         if isinstance(part, tuple):

@@ -1,14 +1,14 @@
-"""A program: what has to run, in which order, and where every value lives in memory; and the
-standard passes before that (:func:`optimize`).
+"""A program: what has to run, in which order, and where every value lies in memory; and the standard
+passes before that (:func:`optimize`).
 
-In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order,
-values that share memory with others (contiguous views), the slots of one arena that intermediate
-values take turns in, and the results. Nothing here knows a target language.
+In: a GraphModule whose ops all have a body. Out: :class:`Program`: groups in execution order, values
+that share memory with others (contiguous views), the slots of an arena that intermediate values use in
+turns, and the results. Nothing here depends on a target language.
 
-In a packed arena values have offsets in one block of memory: values that are held at one time lie
-side by side. A small arena is worth more than its bytes: parts that a run has not touched yet are
-fetched from memory to be written, because all that the last run read has passed through the caches
-since. :func:`memory_plan` shows which value lies where, and when.
+In a packed arena values have offsets in one block of memory: values that are held at the same time lie
+side by side. A small arena saves more than its bytes: parts that a run has not touched yet are fetched
+from memory before they are written, because everything that the last run read has passed through the
+caches since. :func:`memory_plan` shows which value lies where, and when.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from fxlite.types.tensor_type import TensorType
 def standard_passes(
     keep: Keep = frozenset(), matmul_precision: str = "highest", expand_weights: bool = True, tiles: bool = False
 ) -> list[Pass]:
-    """The passes, in order; composites in ``keep``, for which the target has templates, stay, and
-    so do weights that are stored as integers unless the target wants to ``expand_weights``.
-    ``tiles``: it multiplies tiles of bf16."""
+    """The passes, in order. Composites in ``keep``, for which the target has templates, stay, and so do
+    weights that are stored as integers unless the target wants to ``expand_weights``. ``tiles``: the
+    target multiplies tiles of bf16."""
     bf16 = matmul_precision == "medium"
     decompose = passes.decompose.with_options(keep=keep)
     return [
@@ -77,15 +77,15 @@ def standard_passes(
 
 
 def _is_expansion(node: Node) -> bool:
-    """Whether a node expands a weight for one reader, which can do that; for several, the steps of
-    a recurrent layer, it would be computed in each call and held meanwhile."""
+    """Whether a node expands a weight for a single reader, which can do that itself. For several readers,
+    such as the steps of a recurrent layer, it would be computed in each call and held meanwhile."""
     is_call = node.op == "call_function" and node.target.name == "dequantize_weight"
     return is_call and len(node.users) == 1
 
 
 def source_passes() -> list[Pass]:
-    """The passes before source for people, in order: ops stay whole, and weights what they are but
-    for what is folded into them."""
+    """The passes before source code for people, in order: ops stay whole, and weights stay what they are,
+    except for what is folded into them."""
     return [
         passes.remove_dropout,
         passes.simplify,
@@ -111,10 +111,10 @@ def optimize(
     expand_weights: bool = True,
     tiles: bool = False,
 ) -> tuple[GraphModule, PassManager]:
-    """The optimized module (the input is left as it was) and the manager with its report;
-    ``needed_only``: expand composites, which have no code of their own, and do nothing else.
-    Composites in ``keep`` (names, or a predicate on nodes) are not expanded; for
-    ``expand_weights`` and ``tiles`` see :func:`standard_passes`."""
+    """The optimized module (the input is left as it was) and the manager with its report. With
+    ``needed_only``, only composites that have no code of their own are expanded. Composites in ``keep``
+    (names, or a predicate on nodes) are not expanded; for ``expand_weights`` and ``tiles`` see
+    :func:`standard_passes`."""
     chosen = standard_passes(keep, matmul_precision, expand_weights, tiles)
     if needed_only:
         chosen = [passes.decompose.with_options(keep=keep)]
@@ -122,7 +122,7 @@ def optimize(
 
 
 def _passed(module: GraphModule, chosen: list[Pass]) -> tuple[GraphModule, PassManager]:
-    # these passes are tested; checks of each use would double the time
+    # these passes are tested; checking each use would double the time
     manager = PassManager(chosen, check="lint")
     whole = flattened(module)
     guards = missing_guards(whole.graph)
@@ -142,10 +142,10 @@ def said_of_passes(before: GraphModule, after: GraphModule, manager: PassManager
 # -- programs --------------------------------------------------------------------------------------
 @dataclass
 class Program:
-    """See the module's text. ``results`` are the graph's outputs, flat and in order; ``stored``
-    maps a node to the node whose memory holds its value. A packed program has one slot, in which
-    each value starts at its ``offset_of``, in bytes; otherwise that is empty, and values begin with
-    their slots."""
+    """See the module's docstring. ``results`` are the graph's outputs, flat and in order; ``stored``
+    maps a node to the node whose memory holds its value. A packed program has one slot, in which each
+    value starts at its ``offset_of``, in bytes; otherwise ``offset_of`` is empty, and values start at
+    the beginning of their slots."""
 
     module: GraphModule
     groups: list[Group]
@@ -181,12 +181,12 @@ class Program:
         return list(found)
 
     def type_of(self, node: Node) -> TensorType:
-        """The type of a value's memory, which is as large as the value can be."""
+        """The type of a value's memory, which is as large as the value can become."""
         return largest_type(node.type, self.data_sizes)
 
     @cached_property
     def counts(self) -> dict[Node, Node]:
-        """The results of which only the first elements are stored, and the results that say how many."""
+        """The results of which only the first elements are stored, with the results that say how many."""
         found = first_elements(self.module.graph) if self.data_sizes else {}
         return {node: cuts[0][1] for node, cuts in found.items() if self.type_of(node) != node.type}
 
@@ -213,30 +213,30 @@ class Program:
 
     @cached_property
     def states(self) -> dict[Node, str]:
-        """The owned inputs that are states, with the paths of their buffers: who runs the program
+        """The owned inputs that are states, with the paths of their buffers; the caller of the program
         keeps them from call to call."""
         paths = dict(self.module.states)
         return {node: paths[node.target] for node in self.owned if node.target in paths}
 
     @property
     def given(self) -> list[Node]:
-        """The inputs that each call is given."""
+        """The inputs that must be given to each call."""
         return [node for node in self.inputs if node not in self.states]
 
     @property
     def ends(self) -> list[Node]:
-        """What has to be somewhere when the program ends: the results, and what owned inputs hold."""
+        """The values that must exist when the program ends: the results, and the final values of owned inputs."""
         return [*self.results, *self.owned.values()]
 
     @property
     def copied(self) -> list[tuple[Node, Node]]:
-        """(input, value) of the owned inputs whose new value is computed elsewhere, and copied."""
+        """(input, value) for owned inputs whose new value is computed elsewhere and copied."""
         return [(node, new) for node, new in self.owned.items() if self.memory(new) is not node]
 
     @cached_property
     def lifetimes(self) -> dict[Node, tuple[int, int]]:
-        """The values that need memory of the arena: the groups that compute them and the last ones
-        that read it."""
+        """For each value that needs memory in the arena, the numbers of the group that computes it and of
+        the last group that reads it."""
         held = _lifetimes(self.groups, self.stored, self.results, self.ends, self.is_body)
         if self.is_body:
             held = {n: span for n, span in held.items() if n.type.rank and n not in self.apart}
@@ -244,7 +244,7 @@ class Program:
 
 
 def no_routine(node: Node) -> bool:
-    """Of a target without routines."""
+    """The predicate of a target without routines."""
     return False
 
 
@@ -261,14 +261,14 @@ def plan(
     inside: Callable[[Node], bool] = no_routine,
     data_sizes: Mapping[str, DataSize] = MappingProxyType({}),
 ) -> Program:
-    """Group the graph and plan its memory; nodes that are ``apart`` are not part of their readers'
-    kernels; ``join`` makes fewer groups of them where the target can. ``packed``: the target has
-    one block of memory, in which values may start anywhere; they do if their sizes are numbers.
-    ``control``: it has loops and conditions, and values may be written over others. ``writable``:
-    of a body, the inputs that it may write over; ``names`` are those of its function. ``owned``:
-    inputs that the target lets it write over, and the number of the result that they hold then.
-    ``inside``: what the target calls routines for within loops and conditions. Raises CodegenError
-    for what no back end can do."""
+    """Group the graph and plan its memory. Nodes in ``apart`` do not join the kernels of their readers;
+    ``join`` may combine groups if the target can. With ``packed``, the target has one block of memory, in
+    which values may start anywhere; they do if their sizes are numbers. With ``control``, it has loops and
+    conditions, and values may be written over others. ``writable`` are the inputs that a body may write
+    over, and ``names`` are those of its function. ``owned`` maps inputs that the target may write over to
+    the number of the result that they hold afterwards. ``inside`` is true for nodes for which the target
+    calls routines within loops and conditions. Raises CodegenError for graphs that no back end can
+    compile."""
     unexpanded = {r.node: r.reason for r in refusals(module) if r.pass_name == "decompose"}
     for node in module.graph.nodes:
         _check(node, claims, unexpanded, control)
@@ -307,15 +307,15 @@ def plan(
             found.bodies = plan_control(found, names, plan_body, inside)
     if is_body:
         program = replace(program, apart=_apart(program))
-        over = {node for found in kept for node in found.taken}  # they are stored whole, after their operands were
+        over = {node for found in kept for node in found.taken}  # stored in full, after their operands
         views = {source for node, source in stored.items() if node not in over}
         note_needed(kept, {*results, *views, *held, *(writable or ())})
     return _with_memory(program, packed)
 
 
 def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node]:
-    """What owned inputs hold in the end, where that is what another one held before as a copy of it:
-    they may trade places."""
+    """The final values of owned inputs. If one is the former value of another input, it becomes a copy of
+    it, because the two inputs may trade places."""
     found = dict(held)
     for node, end in held.items():
         source = end
@@ -329,28 +329,28 @@ def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node
 
 
 def _parts_written(end: Node) -> Iterator[Node]:
-    """The writes of parts that a value is made by, last one first."""
+    """The writes of parts by which a value is made, the last one first."""
     while _writes_part(end) and isinstance(end.args[0], Node):
         yield end
         end = end.args[0]
 
 
 def _writes_part(node: Node) -> bool:
-    """Whether a call writes a part of an array, which is done in place where that is possible."""
+    """Whether a call writes a part of an array, which is done in place if possible."""
     return node.op == "call_function" and node.target.writes_part
 
 
 def _apart(program: Program) -> frozenset[Node]:
-    """The results of a body that a loop carries on in memory of their own, in turns with what it
-    carried before: values that the body computes anew."""
+    """The results of a body that a loop carries on in memory of their own, alternating with the previous
+    ones: values that the body computes from scratch."""
     memories = [program.memory(node) for node in program.results]
     return frozenset(m for m in memories if m.op == "call_function" and m.type.rank and memories.count(m) == 1)
 
 
 def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
-    """The groups, where what several modules read stands before the first of them if it needs
-    nothing of it: the mask that all layers share, which was computed when the first one asked for
-    it. The others are then alike."""
+    """The groups in an order in which a value that several modules read is computed before the first of
+    them, unless it depends on that module: for instance a mask that all layers share, which the first one
+    requested. The layers are then alike."""
     made = {value: found.root for found in groups for value in found.stored}
     paths = {found.root: _module_path(found) for found in groups}
     readers: dict[Node, list[Node]] = {root: [] for root in paths}
@@ -364,7 +364,7 @@ def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[
     for root, own in paths.items():
         steps = zip(own, *(paths[reader] for reader in readers[root]))
         shared = sum(1 for _ in itertools.takewhile(lambda names: len({*names}) == 1, steps))
-        around = own[: shared + 1]  # the module in which it stands, beside which others read it
+        around = own[: shared + 1]  # the module in which it was computed, next to the others that read it
         is_own = not readers[root] or shared == len(own)
         if is_own or any(paths[source][: shared + 1] == around for source in sources[root]):
             continue
@@ -377,20 +377,20 @@ def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[
 
 
 def _module_path(found: Group) -> list[str]:
-    """The names on the way to the module in which a group's value is computed."""
+    """The names on the path to the module in which a group's value is computed."""
     scope = (found.anchor or found.root).scope
     return scope.path.split(".") if scope is not None and scope.path else []
 
 
 def with_one_place(program: Program, sets: Iterable[Sequence[Node]]) -> Program:
-    """The program with another plan of its memory, in which the values of each of these sets lie at
-    one place; they are of one size, and no two of them are held at one time."""
+    """The program with another plan of its memory, in which the values of each of these sets share one
+    place; they are of equal size, and no two of them are held at the same time."""
     first = {node: same[0] for same in sets for node in same}
     return _with_memory(program, bool(program.offset_of), first)
 
 
 def _with_memory(program: Program, packed: bool, first: Mapping[Node, Node] | None = None) -> Program:
-    """The program with its memory planned; ``first``: the value at whose place another one lies."""
+    """The program with its memory planned; ``first`` maps a value to the value whose place it takes."""
     held, first = program.lifetimes, first or {}
     bytes_of = {node: rounded(program.type_of(node).nbytes) for node in held}
     offset_of = _pack(held, bytes_of, first) if packed else {}
@@ -442,8 +442,8 @@ def _flat_results(module: GraphModule) -> list[Node]:
 
 
 def _same_memory(found: Group) -> Node | None:
-    """The value whose memory a group would only copy: all members are views and the order of
-    elements stays the same (a reshape)."""
+    """The value whose memory a group would merely copy: all members are views that keep the order of
+    elements (a reshape)."""
     if any(m.target.kind != "view" for m in found.members) or len(found.inputs) != 1:
         return None
     lowered = lower(found)
@@ -473,7 +473,7 @@ def _lifetimes(
             elif memory not in outside and memory.op == "call_function":
                 held[memory] = step, step
     for node in (stored.get(n, n) for n in ends):
-        if node in held:  # copied to where it belongs behind all groups
+        if node in held:  # copied to its place after all groups
             held[node] = held[node][0], len(groups)
     return held
 
@@ -481,7 +481,7 @@ def _lifetimes(
 def _pack(
     held: Mapping[Node, tuple[int, int]], bytes_of: Mapping[Node, Dim], first: Mapping[Node, Node]
 ) -> dict[Node, int]:
-    """Offsets in one block; none if a size has a name, or too many values are held at one time."""
+    """Offsets in one block; none if a size is named, or if too many values are held at the same time."""
     sizes = [bytes_of[node] for node in held]
     numbers = [size for size in sizes if type(size) is int]
     if len(numbers) < len(sizes):
@@ -491,7 +491,7 @@ def _pack(
 
 
 def _same(held: Iterable[Node], first: Mapping[Node, Node]) -> list[int]:
-    """For each value the number of that at whose place it lies."""
+    """For each value the number of the value whose place it takes."""
     number = {node: n for n, node in enumerate(held)}
     return [number[first.get(node, node)] for node in number]
 
@@ -499,7 +499,7 @@ def _same(held: Iterable[Node], first: Mapping[Node, Node]) -> list[int]:
 def _in_slots(
     held: Mapping[Node, Span], bytes_of: Mapping[Node, Dim], first: Mapping[Node, Node]
 ) -> tuple[list[Slot], dict[Node, int]]:
-    """Slots, and the one of each value: the smaller of two plans where values share places."""
+    """The slots, and the slot of each value: the smaller of two plans if values share places."""
     sizes, same = [bytes_of[node] for node in held], _same(held, first)
     found = in_slots(sizes, list(held.values()), same)
     other = in_fewest_slots(sizes, list(held.values()), same) if first else None
@@ -509,14 +509,14 @@ def _in_slots(
 
 
 def _bytes_at_samples(slots: Sequence[Slot]) -> list[int]:
-    """Bytes of slots for some values of all named sizes, largest first."""
+    """Bytes of slots for several values of all named sizes, largest first."""
     total = sum(slot.size for slot in slots)
     names = shapes.names(total)
     return [shapes.substitute(total, dict.fromkeys(names, size)) for size in SAMPLES]
 
 
 SAMPLES = (300, 16, 1)
-"""Values of named sizes at which plans of memory are compared."""
+"""Values of named sizes at which memory plans are compared."""
 
 
 def rounded(size: Dim) -> Dim:
@@ -528,10 +528,10 @@ def rounded(size: Dim) -> Dim:
 
 # -- to look at ------------------------------------------------------------------------------------
 def memory_plan(program: Program, kernels: Sequence[str], sizes: Mapping[str, int]) -> MemoryTimeline:
-    """The slots of a program's arena over its ``kernels``, which are named in order. The scratch
-    space of templates, inputs, results and weights are not part of the arena's slots.
+    """The slots of a program's arena over its ``kernels``, which are named in order. The scratch space of
+    templates, inputs, results and weights are not part of the arena's slots.
 
-    Raises ArgumentError for sizes that are missing or of dims that the program does not have."""
+    Raises ArgumentError for missing sizes, and for sizes of dims that the program does not have."""
     if set(sizes) != set(program.dims):
         wanted = ", ".join(f"{name}=8" for name in program.dims) or "no sizes"
         raise ArgumentError(

@@ -1,15 +1,17 @@
-"""Run a kernel or a program in NumPy, without a compiler: the loop tree itself, never an op's reference.
+"""Run a kernel or a program in NumPy without a compiler: it runs the loop tree itself, never an op's
+reference function.
 
 In: a kernel, arrays for its inputs, values of its dims. Out: arrays of its outputs. Loops whose
 iterations are independent (parallel, simd) become axes of NumPy grids; the others run one by one,
-under a mask where their extent depends on the grid.
+under a mask if their extent depends on the grid.
 
-Expressions are evaluated for whole grids of indices at once. This is the meaning of
-:mod:`fxlite.scalar.expr` that kernels are run by; it and the ops' references are checked against
-each other. Half types are held as float32, as compiled code does.
+Expressions are evaluated for whole grids of indices at once. This defines the meaning of
+:mod:`fxlite.scalar.expr` for kernels; it and the ops' references are checked against each other. Half
+types are held as float32, as in compiled code.
 
-Loops and conditions of a program run in Python over the kernels of their bodies. Values lie and are
-written over where the plan says, as in compiled code, so that what checks kernels checks plans.
+Loops and conditions of a program run in Python over the kernels of their bodies. Values lie in memory,
+and are written over, as the plan says and as in compiled code, so that checking kernels also checks
+plans.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class IndexOutOfRange(FxliteError, IndexError):
 
 
 class Evaluator:
-    """Evaluates expressions in one environment: ``env`` maps variable and dim names to numbers or
-    mutually broadcastable arrays, ``buffers`` names to arrays, ``locals`` names to values."""
+    """Evaluates expressions in one environment: ``env`` maps names of variables and dims to numbers or
+    mutually broadcastable arrays, ``buffers`` maps names to arrays, and ``locals`` names to values."""
 
     def __init__(
         self,
@@ -54,12 +56,12 @@ class Evaluator:
         self.env = dict(env)
         self.buffers = buffers
         self.locals = locals if locals is not None else {}
-        self.mask = mask  # where the values are wanted: nothing is loaded elsewhere
+        self.mask = mask  # where values are needed; nothing is loaded elsewhere
         self._memo: dict[int, Any] = {}
 
     def __call__(self, node: Expr) -> Any:
         with np.errstate(all="ignore"):
-            # what is inside of a reduction or a guarded load is computed by it
+            # the inside of a reduction or a guarded load is evaluated by it
             for inner in expr.walk(node, (Reduction, Load)):
                 if id(inner) not in self._memo:
                     self._memo[id(inner)] = self._compute(inner)
@@ -105,7 +107,7 @@ class Evaluator:
         raise TypeError(f"cannot evaluate {type(node).__name__}")
 
     def _cell(self, cells: Sequence[Any], index: Index) -> Any:
-        """The cell of a local array; each step of a grid may read another one."""
+        """A cell of a local array; each step of a grid may read another one."""
         at = np.asarray(self.index(index))
         if at.size == 1:
             return cells[int(at.item())]
@@ -136,14 +138,14 @@ class Evaluator:
         return value if guard is None else np.where(guard, value, numpy.type(0))
 
     def _reduce(self, node: Reduction) -> Any:
-        """Run the reduction's variables one by one; an extent may itself depend on the grid."""
+        """Run the reduction's variables one by one; an extent may depend on the grid."""
         extents = [np.asarray(self.index(v.extent)) for v in node.variables]
         longest = [int(e.max()) if e.size else 0 for e in extents]
         how = COMBINATIONS[node.kind]
         function = FUNCTIONS[how.function].compute
         total: Any = node.body.dtype.compute.numpy.type(how.start(node.body.dtype))
         if node.kind == "sum" and node.body.dtype.is_inexact:
-            total = np.result_type(total, np.float64).type(total)  # however many there are
+            total = np.result_type(total, np.float64).type(total)  # so that it holds any count
         best: Any = np.int64(-1)
         for number, point in enumerate(itertools.product(*(range(n) for n in longest))):
             env = self.env | {v.name: p for v, p in zip(node.variables, point)}
@@ -170,7 +172,7 @@ class Evaluator:
 
 @dataclass(frozen=True, eq=False)
 class _Known(Expr):
-    """A condition that was evaluated before."""
+    """A condition that has been evaluated already."""
 
     value: Any
 
@@ -183,8 +185,8 @@ _GRID = ("parallel", "simd", "parallel simd", "independent")
 
 
 def run_kernel(kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Outputs by name. ``inputs`` maps buffer names to arrays: an output among them has values
-    already, of which some are written over."""
+    """Run a kernel; returns outputs by name. ``inputs`` maps buffer names to arrays; an output among them
+    already has values, some of which are written over."""
     outputs = {
         b.name: np.array(inputs[b.name], b.dtype.compute.numpy)
         if b.name in inputs
@@ -217,7 +219,7 @@ class _Runner:
         return Evaluator(self.env, self.buffers, self.locals, mask)(e)
 
     def run(self, body: Sequence[Stmt], axis: int, mask: Any) -> None:
-        """Run statements with ``axis`` grid loops around them; ``mask`` is where they apply."""
+        """Run statements inside ``axis`` grid loops; ``mask`` says where they apply."""
         for s in body:
             if isinstance(s, Let):
                 self.locals[s.name] = self.value(s.value, mask)
@@ -241,8 +243,8 @@ class _Runner:
                 assert isinstance(s, Comment)
 
     def _loop(self, s: For, axis: int, mask: Any) -> None:
-        """All steps at once of a loop over the grid, each step of another one; where the extent
-        depends on loops around it, up to the largest, and masked."""
+        """Run all steps of a loop over the grid at once; if the extent depends on outer loops, up to the
+        largest extent and under a mask."""
         extent = np.asarray(Evaluator(self.env, self.buffers, self.locals).index(s.var.extent))
 
         def inside(step: Any) -> Any:
@@ -304,7 +306,7 @@ class _Runner:
 
 
 def scheduled(program: Program) -> list[Kernel]:
-    """The loops of each group; those with a template, too, get the loops their op's body says."""
+    """The loops of each group; groups with a template also get the loops of their op's body."""
     from fxlite.codegen.kernel.schedule import loops
 
     groups = (g for g in program.groups if g.kind != "control" and not _is_routine(g))
@@ -312,17 +314,17 @@ def scheduled(program: Program) -> list[Kernel]:
 
 
 def _is_routine(found: Group) -> bool:
-    """Whether a template alone says what the group computes: its op is no loops."""
+    """Whether only a template can compute the group, because its op has no loops."""
     return found.anchor is not None and not found.anchor.target.has_body
 
 
 def run_program(
     program: Program, inputs: Sequence[Any], kernels: Sequence[Kernel] | None = None, run: RunKernel = run_kernel
 ) -> list[np.ndarray[Any, Any]]:
-    """Run a whole program's kernels, by default in NumPy; returns its results, flat. Groups with a
-    template run as the loops their op's body says, which is what the template is checked against;
-    of a routine, which has none, the op's reference is run.
-    ``kernels`` are what :func:`scheduled` made of the program before."""
+    """Run a whole program's kernels, by default in NumPy; returns flat results. Groups with a template run
+    as the loops of their op's body, against which the template is checked; for a routine, which has no
+    loops, the op's reference is run. ``kernels`` is the result of an earlier :func:`scheduled` of the
+    program."""
     from fxlite.graph.graph_module import check_inputs
 
     module = program.module
@@ -358,13 +360,13 @@ def _run_groups(
         if found.kind == "control":
             run_control(program, found, memory, env, _run_groups)
             continue
-        if _is_routine(found):  # run by what it is checked against
+        if _is_routine(found):  # run the reference that it is checked against
             root = found.root
             given = root.target.map_tensors(lambda v: value(v) if isinstance(v, Node) else v, root.arguments)
             memory[buffer_name(program.memory(root))] = root.target.reference(**given)
             continue
         read = {buffer_name(n): value(n) for n in found.inputs}
-        for new, operand in found.taken.items():  # it is written over
+        for new, operand in found.taken.items():  # the operand's memory is written over
             read[buffer_name(new)] = value(operand)
         for name, made in run(next(left), read, env).items():
             node = next(n for n in found.stored if buffer_name(n) == name)
@@ -372,7 +374,7 @@ def _run_groups(
 
 
 def _scheduled_once(program: Program) -> list[Kernel]:
-    """:func:`scheduled`, kept with the program: bodies run again and again."""
+    """:func:`scheduled`, cached with the program, because bodies run repeatedly."""
     known = program.__dict__.get("_kernels")
     if known is None:
         known = program.__dict__["_kernels"] = scheduled(program)
@@ -398,7 +400,7 @@ class _Run:
         self.plan: ControlPlan = group.bodies
 
     def value(self, value: Any) -> Any:
-        """An operand, as it is in memory."""
+        """An operand's current value in memory."""
         if not isinstance(value, Node):
             return np.asarray(value)
         if value in self.group.members:  # a constant
@@ -433,7 +435,7 @@ class _Run:
         self.store(carried)
 
     def body(self, plan: BodyPlan, inputs: list[Any]) -> list[Any]:
-        """Run a body; its results."""
+        """Run a body; returns its results."""
         memory: dict[str, Any] = {buffer_name(n): v for n, v in zip(plan.inputs, inputs)}
         env = dict(self.env)
         for node, value in zip(plan.inputs, inputs):

@@ -1,8 +1,8 @@
-"""Where the states of a program lie in the memory that its compiled code keeps them in.
+"""The layout of a program's states in the memory in which its compiled code keeps them.
 
-In: a module with states. Out: the bytes at which each begins: one after another, each aligned as C
-aligns an array of its elements in a struct. Emitted C declares the same struct (codegen/c/structs.py).
-And which results lie in the memory of inputs: of states, and of inputs that the caller donates.
+In: a module with states. Out: the byte at which each begins: one after another, each aligned as C aligns
+an array of its elements in a struct. Emitted C declares the same struct (codegen/c/structs.py). Also:
+which results lie in the memory of inputs, either of states or of inputs that the caller donates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A state: the target of its input, the path of its buffer, its type, and where it begins."""
+    """A state: the target of its input, the path of its buffer, its type, and its first byte."""
 
     target: str
     path: str
@@ -34,11 +34,11 @@ class Place:
 
     @property
     def count(self) -> int:
-        """Elements in memory: arrays in C have one at least."""
+        """Elements in memory: an array in C has at least one."""
         return max(int(np.prod(self.type.shape, dtype=np.int64)), 1)
 
     def view(self, memory: Array) -> Array:
-        """The state in the memory of all."""
+        """The state as a view of the memory of all states."""
         size = int(np.prod(self.type.shape, dtype=np.int64))
         piece = memory[self.start : self.start + size * self.type.dtype.itemsize]
         return piece.view(self.type.dtype.numpy).reshape(self.type.shape)
@@ -69,12 +69,12 @@ def state_bytes(places: list[Place]) -> int:
 
 # -- results in the memory of inputs ---------------------------------------------------------------
 def state_results(module: GraphModule) -> dict[str, int]:
-    """The numbers of the flat results that states hold after a call, by the targets of inputs."""
+    """The numbers of the flat results that become states after a call, by the targets of inputs."""
     return _further_results(module, dict(module.states).keys())
 
 
 def written_results(module: GraphModule) -> dict[str, int]:
-    """The numbers of the flat results that a call writes into arrays of the caller, by the targets of inputs."""
+    """The numbers of the flat results that a call writes into the caller's arrays, by the targets of inputs."""
     return _further_results(module, frozenset(module.written_inputs()) - dict(module.states).keys())
 
 
@@ -87,10 +87,10 @@ def _further_results(module: GraphModule, targets: Collection[str]) -> dict[str,
 
 
 def donated_results(module: GraphModule, donated: Sequence[str]) -> dict[str, int]:
-    """The numbers of the flat results that take the memory of donated inputs: for each the one that
-    is made of it by writing parts, else the first of its type that is left.
+    """The numbers of the flat results that take the memory of donated inputs: for each input the result
+    that is made from it by writing parts, or else the first remaining one of its type.
 
-    Raises ArgumentError for what is not an input, and where no result has the input's type."""
+    Raises ArgumentError for names that are not inputs, and if no result has the input's type."""
     placeholders = {str(node.target): node for node in module.graph.placeholders}
     flat = list(nodes_in(module.graph.output_node().args))
     taken = set(state_results(module).values())
@@ -117,14 +117,14 @@ def donated_results(module: GraphModule, donated: Sequence[str]) -> dict[str, in
 
 
 def _start(result: Node) -> Node:
-    """What a value is, or is made of by writing parts of it."""
+    """The value that a result is, or from which it is made by writing parts."""
     while result.op == "call_function" and result.target.writes_part and isinstance(result.args[0], Node):
         result = result.args[0]
     return result
 
 
 def check_donated(name: str, donated: Collection[str], values: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for arrays whose memory a result cannot take: they must be writeable,
+    """Raise ArgumentError for arrays whose memory a result cannot take: they must be writeable,
     C-contiguous and aligned, and share memory with no other input."""
     further_results.check_writable(
         name, [*donated], values, {target: f"{target}, which is donated," for target in donated}
@@ -139,8 +139,8 @@ def check_donated(name: str, donated: Collection[str], values: Mapping[str, Any]
 
 
 class StateMemory:
-    """The states of a compiled function, which its calls write in place. The buffers of ``holder``
-    are views of it, so that its ``state_dict`` shows them."""
+    """The states of a compiled function, which its calls update in place. The buffers of ``holder`` are
+    views of this memory, so that its ``state_dict`` shows the current states."""
 
     def __init__(self, holder: GraphModule) -> None:
         self.holder, self.places = holder, state_places(holder)
@@ -149,17 +149,17 @@ class StateMemory:
         self.take()
 
     def take(self) -> None:
-        """Copy what somebody has put in place of a buffer; nothing where nobody has."""
+        """Copy the arrays that somebody has put in place of buffers; does nothing if there are none."""
         for path, view in self.views.items():
             value = self.holder.get_attribute(path)
             if value is not view:
                 if value.shape != view.shape or value.dtype != view.dtype:
-                    return  # the checks of a call say so
+                    return  # the checks of a call report it
                 view[...] = value
                 self.holder.put_state(path, view)
 
     def filled(self, values: Mapping[str, Any]) -> tuple[Array, dict[str, Array]]:
-        """Other memory of the kind, with values by target; and the states in it, by target."""
+        """New memory of the same layout, filled with values by target; and the states in it, by target."""
         memory = aligned_empty(self.bytes.size)
         views = {place.target: place.view(memory) for place in self.places}
         for target, view in views.items():

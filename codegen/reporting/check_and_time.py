@@ -1,7 +1,7 @@
-"""Checking and timing a compiled model against eager NumPy, and the table that says so.
+"""Check and time a compiled model against eager NumPy, and print the results as a table.
 
-In: a program, the function compiled from it, and cases. Out: :class:`Checked` for each case, and
-the summary as rich tables.
+In: a program, the function compiled from it, and cases. Out: :class:`Checked` for each case, and a
+summary as rich tables.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from fxlite.types.agreement import USUAL, Chain, compare, leaves
 
 
 class Disagreement(FxliteError):
-    """A compiled model computes something else than NumPy."""
+    """A compiled model's results differ from NumPy's."""
 
 
 @dataclass
 class Checked:
-    """One case: the largest error, as part of the largest value, and the median times in
-    milliseconds: of NumPy, and of the compiled model by number of threads."""
+    """The results for one case: the largest error relative to the largest value, and the median times
+    in milliseconds of NumPy and of the compiled model by number of threads."""
 
     case: Case
     error: float
     numpy_ms: float = 0.0
     compiled_ms: dict[int, float] = field(default_factory=dict)
-    spread: float = 1.0  # largest median of the compiled model by its least time
+    spread: float = 1.0  # of the compiled model: largest median time / least time
 
 
 def check(program: Callable[..., Any], functions: Sequence[tuple[str, Callable[..., Any]]], case: Case) -> Checked:
-    """Run the program and what was made from it, by language, on one case; the result's case holds
-    what the program gives, its error is that of the first function.
+    """Run the program and the functions made from it (by language) on one case. The result's case
+    contains the program's results; its error is that of the first function.
 
-    Raises Disagreement; errors of the program itself are its own."""
+    Raises Disagreement; exceptions of the program are passed on."""
     with np.errstate(all="ignore"):
         expected = program(**case.inputs)
         chain = _chain(functions[0][1], case)
@@ -61,7 +61,7 @@ def check(program: Callable[..., Any], functions: Sequence[tuple[str, Callable[.
 
 
 def _chain(function: Any, case: Case) -> Chain:
-    """Of the program as it was optimized, or traced where Python runs it as it is."""
+    """The chain of operations in the optimized program, or in the traced one if Python runs it as it is."""
     module = getattr(function, "optimized", None) or getattr(function, "graph_module", None)
     if not isinstance(module, GraphModule):
         return USUAL
@@ -74,9 +74,10 @@ TURN = 0.06
 
 
 def measure(program: Callable[..., Any], function: Any, checked: Checked, turns: int = 5) -> None:
-    """Fill in the times: medians of all calls; both run in turns, so that both meet the same load.
+    """Fill in the times: medians of all calls. Program and function run in turns, so that both meet the
+    same load.
 
-    A function with threads is measured with one and with all of them."""
+    A function with threads is measured with one thread and with all."""
     compiled = getattr(function, "function", None)
     most = getattr(compiled, "n_threads", 1)
     taken: dict[int, list[float]] = {n: [] for n in sorted({0, 1, most})}  # 0: NumPy
@@ -122,7 +123,7 @@ def kernel_kinds(function: Any) -> str:
 
 
 def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
-    """What a compilation made: nodes, kernels, weights, and a row of numbers for each size."""
+    """A summary of a compilation: nodes, kernels, weights, and a row of numbers for each size."""
     module: GraphModule = function.graph_module
     before, after = len(module.graph), len(function.optimized.graph)
     work = flops(module)
@@ -154,7 +155,7 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
     for heading in rows[0] if rows else ():
         if heading == "size":
             table.add_column(heading)
-        else:  # a narrow terminal wraps headings, not numbers
+        else:  # in a narrow terminal headings are wrapped, not numbers
             widest = max(len(row[heading]) for row in rows)
             table.add_column(heading, justify="right", min_width=widest)
     for row in rows:
@@ -163,7 +164,7 @@ def summary(function: Any, checked: Sequence[Checked], name: str) -> Group:
 
 
 def notes(function: Any, checked: Sequence[Checked]) -> Text:
-    """What the numbers of the table mean."""
+    """Explanations of the numbers in the table."""
     lines = [
         "times: medians of calls in turns",
         "error: the largest difference from NumPy, as part of the largest value",

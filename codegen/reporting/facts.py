@@ -1,10 +1,10 @@
-"""What the panel of a page tells about a node or a module beside its line: operands, cost, time,
-place in the program, kernels and the passes that touched it.
+"""The facts that a page's panel shows about a node or a module: operands, cost, time, place in the
+program, kernels, and the passes that touched it.
 
-In: a report, one of its stages, and a part of the stage's outline. Out: plain data, mostly rows of
-a name and a text.
+In: a report, one of its stages, and a part of the stage's outline. Out: plain data, mostly rows of a
+name and a text.
 
-Beside them stand the lines of the user's program around the places of nodes, each once.
+In addition: the lines of the user's program around the places of nodes, each once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SourceLines:
         self._lines: list[dict[int, str]] = []
 
     def place(self, location: Location | None) -> dict[str, Any] | None:
-        """Number of the file, line, and first and last column of the expression (None: unknown);
-        None where the source is not at hand."""
+        """The number of the file, the line, and the first and last column of the expression (None:
+        unknown); None if the source is not available."""
         if location is None:
             return None
         lines = location.file_lines()
@@ -58,8 +58,8 @@ class SourceLines:
         return {"file": number, "line": location.line, "columns": location.columns}
 
     def data(self) -> list[dict[str, Any]]:
-        """Name and lines of each file. A name is a path below the current folder, or without
-        folders: where a user keeps files is no matter of a page."""
+        """The name and lines of each file. A name is a path below the current folder, or else without
+        folders, because a page should not reveal where a user keeps files."""
         return [{"name": _shown_name(file), "lines": self._lines[number]} for file, number in self._numbers.items()]
 
 
@@ -103,7 +103,7 @@ class Facts:
         return {node.name: float(self.setting.number(cost.flops) or 0) for node, cost in costs}
 
     def of(self, part: Part) -> dict[str, Any]:
-        """The facts of a node, or of a module (or another box)."""
+        """The facts about a node, or about a module (or another box)."""
         found = self._of_box(part) if part.children else self._of_node(part)
         return {name: value for name, value in found.items() if value}
 
@@ -124,7 +124,7 @@ class Facts:
 
     def _costs(self, node: Node) -> Rows:
         costs = self.stage.costs.by_node.get(node)
-        if costs is None:  # no call
+        if costs is None:  # not a call
             return []
         formulas = node_cost(node)
         rows = [
@@ -200,7 +200,7 @@ class Facts:
         return {"cost": cost, "time": time, "runs": list(dict.fromkeys(kernels))}
 
     def _work(self, calls: Sequence[Node]) -> tuple[Dim | None, Dim | None]:
-        """FLOPs and bytes of all: formulas, or numbers where there would be many terms."""
+        """The FLOPs and bytes of all calls: formulas, or numbers if the formulas would have many terms."""
         formulas = Counter(map(node_cost, calls))
         if len(formulas) > _MOST_TERMS:
             costs = [self.stage.costs.by_node[node] for node in calls]
@@ -210,7 +210,7 @@ class Facts:
 
 
 def _operands(node: Node) -> Rows:
-    """The names and types of what a call reads."""
+    """The names and types of a call's operands."""
     if not isinstance(node.target, Op):
         return [(value_text(n), _type(n)) for n in node.all_input_nodes]
     return [
@@ -225,7 +225,7 @@ def _type(node: Node) -> str:
 
 
 def _row_facts(row: Row, profile: Profile) -> Rows:
-    """What was measured of a node or kernel."""
+    """The measurements of a node or kernel."""
     is_kernel = profile.target.part == "kernel"
     rows = [
         (
@@ -248,8 +248,8 @@ def _row_facts(row: Row, profile: Profile) -> Rows:
 
 
 def _kernels(report: ModelReport, stage: Stage) -> dict[str, list[int]]:
-    """Numbers of the kernels that compute a node, by its name; for a traced node those of what it
-    became."""
+    """Numbers of the kernels that compute a node, by its name; for a traced node those of the nodes that
+    replaced it."""
     found: dict[str, list[int]] = {}
     if report.program is None:
         return found

@@ -1,19 +1,19 @@
-"""A report as one HTML page that loads nothing from anywhere.
+"""A report as one self-contained HTML page.
 
-In: a :class:`~fxlite.codegen.reporting.report.ModelReport`. Out: the page as text: tabs with the
-graph to explore, times, memory, modules, passes, their rewrites one by one, and the machine.
-Without scripts, and printed, the tabs stand below each other and the graph is a picture.
+In: a :class:`~fxlite.codegen.reporting.report.ModelReport`. Out: the text of the page: tabs with the
+graph to explore, times, memory, modules, passes, their rewrites one by one, and the machine. Without
+scripts, or when printed, the tabs are shown one below the other and the graph is a picture.
 
-All text of the program stands in the page escaped, or in a script element as JSON that cannot end
-it; ``report.js`` writes it as text only.
+All text from the program is escaped, or is in a script element as JSON that cannot end the element;
+``report.js`` inserts it as text only.
 
-A stage of the report is a graph as data: its picture, coloured in each way, with the facts about
-each part, for ``report.js``; and a :class:`~fxlite.show.drawing.picture.Picture` for a page without
+A stage of the report is a graph as data for ``report.js``: its picture, its colours in each colouring,
+and the facts about each part; and a :class:`~fxlite.show.drawing.picture.Picture` for a page without
 scripts.
 
-Rewrites stand on their tab one at a time: what each changed, with the graph around it, and the
-values there. ``report.js`` shows one and goes forward and backward; without scripts, and printed,
-all stand below each other.
+The tab of rewrites shows one rewrite at a time: what it changed, with the surrounding graph, and the
+values there. ``report.js`` steps forward and backward; without scripts, or when printed, all rewrites
+are shown one below the other.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def stage_data(report: ModelReport, stage: Stage, source: SourceLines) -> tuple[
     drawn = Picture(found, colours["op"], "", counted(graph, graph, found))
     data = page_data(drawn, more, LARGEST_STAGE)
     for part in data["parts"]:
-        if "source" in part["facts"]:  # its lines are shown
+        if "source" in part["facts"]:  # then its lines are shown
             part["details"] = [row for row in part["details"] if row[0] != "source"]
 
     data |= {
@@ -110,7 +110,7 @@ def _changes(report: ModelReport, stage: Stage) -> dict[Node, str]:
 
 
 def _colours(found: Outline, facts: Facts, changes: Mapping[Node, str]) -> dict[str, Colours]:
-    """The ways to colour, each with a legend for all nodes, those in closed boxes, too."""
+    """The ways to colour the graph, each with a legend for all nodes, including those in closed boxes."""
     dtypes = (repr(n.type.dtype) for n in found.nodes if isinstance(n.type, TensorType))
     kinds = (kind_of(n) for n in found.nodes)
     colours = {
@@ -144,7 +144,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def page_text(report: ModelReport) -> str:
-    """The page."""
+    """The text of the page."""
     source = SourceLines()
     stages, pictures = zip(*(stage_data(report, s, source) for s in _stages(report)))
     calls = report.program.calls if report.program is not None else ()
@@ -229,7 +229,7 @@ def _least(profile: Profile) -> float:
 
 
 def _kernels(report: ModelReport) -> list[dict[str, Any]]:
-    """Name of each kernel, the function it calls, which several may share, and the nodes it
+    """The name of each kernel, the function it calls (which several may share), and the nodes it
     computes."""
     if report.program is None:
         return []
@@ -279,7 +279,7 @@ def _time(report: ModelReport) -> Iterator[str]:
 
 
 def _times(profile: Profile, stage: int) -> str:
-    """The rows of a profile, slowest first; a click on a name leads to the node."""
+    """The rows of a profile, slowest first; clicking a name shows the node."""
     what = profile.target.part
     total = profile.rows_seconds or 1.0
     ordered = sorted(profile.rows, key=lambda row: -row.median)
@@ -370,7 +370,7 @@ def _pre(thing: Any) -> str:
 
 
 def _table(headings: Iterable[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """A table; the cells are HTML, those behind the first ``left`` columns numbers."""
+    """A table; the cells are HTML, and those after the first ``left`` columns are numbers."""
 
     def row(cells: Iterable[str], tag: str) -> str:
         kinds = ("" if place < left else ' class="number"' for place in range(len(rows[0])))
@@ -382,7 +382,7 @@ def _table(headings: Iterable[str], rows: Sequence[Sequence[str]], left: int) ->
 
 
 def _isolated(svg: str) -> str:
-    """A picture in a tree of its own, so that its style is its own, too."""
+    """A picture in a shadow tree, so that its style does not affect the rest of the page."""
     style = "<style>@media print { svg { max-width: 100%; height: auto; } }</style>"
     return f'<div class="wide"><template shadowrootmode="open">{style}{svg}</template></div>'
 
@@ -423,7 +423,7 @@ def _rewrite(rewrites: Rewrites, index: int, report: ModelReport) -> Iterator[st
         f"<h3>Rewrite {index + 1} of {count}: {name} {rewrite.number} of {rewrite.count}</h3>"
         f'<p class="summary">{markup(rewrite.diff.summary)}</p><div class="diff">'
     )
-    yield from row_elements(rewrite.diff, is_whole=False)  # or each rewrite would list the whole graph
+    yield from row_elements(rewrite.diff, is_whole=False)  # otherwise each rewrite would list the whole graph
     yield "</div>"
     yield from weight_elements(rewrite.diff.weights)
     if report.inputs:
@@ -432,8 +432,8 @@ def _rewrite(rewrites: Rewrites, index: int, report: ModelReport) -> Iterator[st
 
 
 def _values(rewrites: Rewrites, index: int, rewrite: Rewrite, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """The values there; behind the last rewrite of a pass, how far the results are from those before the
-    first. To run the whole program for each rewrite would take longer than all else on the page."""
+    """The values at a rewrite; after the last rewrite of a pass also how far the results are from those before the
+    first. Running the whole program for each rewrite would take longer than everything else on the page."""
     try:
         found = rewrite.values(inputs, with_results=False)
         results = rewrites.results(index, inputs) if rewrite.number == rewrite.count else ""

@@ -1,13 +1,14 @@
-"""A report on a model: what a page about it shows, gathered.
+"""A report on a model: the data that its page shows.
 
-In: a GraphModule, maybe inputs, and a back end. Out: :class:`ModelReport`: the traced graph and the
-one that compiled code is made from, with costs, measured times, memory, the emitted kernels and
-what each pass did; :meth:`~ModelReport.to_html` writes it as one page.
+In: a GraphModule, perhaps inputs, and a back end. Out: :class:`ModelReport`: the traced graph and the
+graph from which code is compiled, with costs, measured times, memory, the emitted kernels and what
+each pass did; :meth:`~ModelReport.to_html` writes it as one page.
 
-What passes did to a node, made, replaced, rewired or removed it, and out of what, is
-:class:`History`, lines of text by node of the traced and of the optimized graph. It is read from
-the journal. A node that was removed became what its readers read in its place, and what the same
-pass made with the same place and module: passes give new nodes the origin of those they come from.
+:class:`History` says what passes did to each node (created, replaced, rewired or removed it) as lines
+of text by node of the traced and of the optimized graph. It is derived from the journal. A removed
+node is taken to be replaced by the value that its readers read instead, and by the nodes that the same
+pass created with the same place and module: passes give new nodes the origin of the nodes they come
+from.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from fxlite.show.text.pretty import value_text
 
 # -- history ---------------------------------------------------------------------------------------
 _MOST_NAMES = 8
-_MOST_AT_ONE_PLACE = 50  # nodes made there, of which it is not known what each comes from
+_MOST_AT_ONE_PLACE = 50  # new nodes at one place, if it is not known what each comes from
 
 
 @dataclass(frozen=True)
 class History:
-    """Lines by name of node: of the ``traced`` graph and of the ``optimized`` one. ``became``: for
-    each node of the traced graph those of the optimized one that compute what it did."""
+    """Lines of text by name of node, for the ``traced`` and the ``optimized`` graph. ``became`` has for
+    each node of the traced graph the nodes of the optimized one that compute its value."""
 
     traced: Mapping[str, list[str]]
     optimized: Mapping[str, list[str]]
@@ -57,7 +58,7 @@ class History:
 
 
 def history(traced: Graph, optimized: Graph, report: Report) -> History:
-    """The history of all nodes. Names of nodes that no pass made are those of the traced graph."""
+    """The history of all nodes. Nodes that no pass created are named as in the traced graph."""
     lines: dict[Node, list[str]] = {}
     refused: dict[str, list[str]] = {}
     became: dict[Node, list[Node]] = {}
@@ -87,8 +88,8 @@ def history(traced: Graph, optimized: Graph, report: Report) -> History:
 
 @dataclass
 class _Edits:
-    """What one pass did: nodes made and removed; for each node that was there and that it gave new
-    arguments the nodes ``read`` before, and those it ``reads`` since."""
+    """What one pass did: the nodes it created and removed, and for each existing node whose arguments it
+    changed the nodes it ``read`` before and ``reads`` now."""
 
     made: dict[Node, None] = field(default_factory=dict)
     removed: dict[Node, None] = field(default_factory=dict)
@@ -112,7 +113,7 @@ def _edits(records: Iterable[Any]) -> _Edits:
 
 
 def _fill_in_reads(edits: list[_Edits]) -> None:
-    """What a node reads after a pass is what it reads before the next one that changes it."""
+    """What a node reads after one pass is what it reads before the next pass that changes it."""
     later: dict[Node, list[Node]] = {}
     for found in reversed(edits):
         for node, before in found.read.items():
@@ -122,7 +123,7 @@ def _fill_in_reads(edits: list[_Edits]) -> None:
 
 
 def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[tuple[Node, str]]:
-    """Lines about a pass; fills in ``became``."""
+    """Lines about a pass; also fills in ``became``."""
     in_place: dict[Node, Node] = {}
     for reader, now in edits.reads.items():
         was = edits.read[reader]
@@ -142,7 +143,7 @@ def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[
         if removed_at[origin] == 1:
             new = list(candidates)
         elif instead is not None and instead in edits.made:
-            new = _made_for(instead, edits.made, ends)  # of what stands there its own part
+            new = _made_for(instead, edits.made, ends)  # only the part of the new nodes that computes it
         else:
             new = list(candidates) if len(candidates) <= _MOST_AT_ONE_PLACE else []
         if new:
@@ -166,8 +167,8 @@ def _told(name: str, edits: _Edits, became: dict[Node, list[Node]]) -> Iterable[
 
 
 def _made_for(end: Node, made: Mapping[Node, None], ends: set[Node]) -> list[Node]:
-    """The nodes that a pass made to compute ``end``, in order: what it reads, with the same origin,
-    up to the ``ends`` of other replacements."""
+    """The nodes that a pass created to compute ``end``, in order: those that it depends on and that have
+    the same origin, up to the ``ends`` of other replacements."""
     origin = _origin(end)
     found = {end: None}
     work = [end]
@@ -180,7 +181,7 @@ def _made_for(end: Node, made: Mapping[Node, None], ends: set[Node]) -> list[Nod
 
 
 def _reads_text(was: list[Node], now: list[Node]) -> str:
-    """How operands changed, by name; nothing where a value was made anew under its old name."""
+    """How operands changed, by name; empty if a value was merely computed anew under its old name."""
     was_names, now_names = (list(map(value_text, nodes)) for nodes in (was, now))
     new = [name for name in now_names if name not in was_names]
     gone = [name for name in was_names if name not in now_names]
@@ -204,7 +205,7 @@ def _origin(node: Node) -> Hashable:
 
 
 def _alive(node: Node, became: Mapping[Node, list[Node]]) -> list[str]:
-    """Names of the nodes that stand for a node in the end."""
+    """Names of the nodes that finally replace a node."""
     found: dict[str, None] = {}
     seen = {node}
     work = [node]
@@ -227,8 +228,8 @@ def _listed(names: list[str]) -> str:
 # -- the report ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Stage:
-    """A graph of the report: ``traced`` or ``optimized``; its ``costs`` at the report's sizes, and
-    its ``profile`` (None: not measured)."""
+    """A graph of the report, ``traced`` or ``optimized``, with its ``costs`` at the report's sizes and its
+    ``profile`` (None: not measured)."""
 
     title: str
     module: GraphModule
@@ -240,8 +241,8 @@ class Stage:
 class ModelReport:
     """Everything about a model at sizes ``dims``. ``program`` is what ``backend`` emits (None for a
     program that cannot be compiled, and for a back end that emits no kernels); ``notes`` say what
-    is missing and why; ``sqnr`` are signal-to-noise ratios in dB by module path, to colour by;
-    ``inputs`` are those that were run, by placeholder.
+    is missing and why; ``sqnr`` are signal-to-noise ratios in dB by module path, for colouring;
+    ``inputs`` are the inputs that were run, by placeholder.
     """
 
     name: str
@@ -263,12 +264,12 @@ class ModelReport:
 
     @functools.cached_property
     def changes(self) -> GraphDiff:
-        """What differs between the two graphs."""
+        """The differences between the two graphs."""
         return diff(self.traced.module.graph, self.optimized.module.graph)
 
     def timelines(self) -> list[tuple[str, MemoryTimeline]]:
-        """Memory over time, with what it is that of: the traced graph run node by node, and the
-        arena of the compiled program. Nothing for graphs with nodes of unknown size."""
+        """Memory over time, each with a title: of the traced graph run node by node, and of the arena of
+        the compiled program. Empty for graphs with nodes of unknown size."""
         found = []
         try:
             run_by_node = memory_timeline(self.traced.module, self.dims)
@@ -282,12 +283,12 @@ class ModelReport:
         return found
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the page, in a frame."""
+        """The page in a frame, for notebooks."""
         return page_html(self.to_html(), 760, f"report of {self.name}")
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One page that loads nothing from anywhere; written to ``path`` if there is one. Returns
-        it."""
+        """The report as one self-contained HTML page. Returns its text, which is also written to ``path``
+        if given."""
         from fxlite.codegen.reporting.page import page_text
 
         text = page_text(self)
@@ -327,20 +328,20 @@ def report(
     sqnr: Mapping[str, float] | None = None,
     stage: Step = silent,
 ) -> ModelReport:
-    """A report on a program, to look at: ``fx.report(gm, sizes={"B": 8}).to_html("report.html")``.
+    """Make a report on a program: ``fx.report(gm, sizes={"B": 8}).to_html("report.html")``.
 
     Inputs, ``sizes``, ``repeat``, ``threads`` and ``roofs`` are those of
     :func:`fxlite.passes.profile`; without inputs random ones are drawn. The traced graph is timed
-    node by node in NumPy. With ``backend="c"`` the optimized one is compiled and timed kernel by
-    kernel, with ``"python"`` node by node, too. By default it is C where that is possible; what was
-    not is said in ``notes``. Few calls are measured, and none without counters:
-    :func:`fxlite.passes.profile` measures more. ``stage`` hears of the steps of the work.
-    ``profile=False`` measures nothing and needs no compiler. With ``sqnr``, dB by module path as
-    ``q.sensitivity`` finds them, graphs can be coloured by it.
+    node by node in NumPy. The optimized graph is compiled and timed kernel by kernel with
+    ``backend="c"``, and timed node by node with ``"python"``. The default is C if that is possible;
+    ``notes`` say what was not. Few calls are measured, and none without counters:
+    :func:`fxlite.passes.profile` measures more. ``stage`` is told about each step of the work.
+    ``profile=False`` measures nothing and needs no compiler. With ``sqnr``, in dB by module path as
+    from ``q.sensitivity``, graphs can be coloured by it.
 
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
-    without types; with ``backend="c"`` CodegenError for what cannot be compiled, and
-    CompilerNotFound where it is to be measured."""
+    without types; with ``backend="c"`` also CodegenError for a program that cannot be compiled, and
+    CompilerNotFound if it should be measured."""
     target = find_backend(backend or DEFAULT)
     if not target.is_measured:
         raise ArgumentError(f"a report is made for {measured_backends()}, not for {backend!r}")

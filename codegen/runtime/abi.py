@@ -1,10 +1,10 @@
-"""What a compiled model's entry point looks like, and the checks before it is called.
+"""The entry point of a compiled model, and the checks before it is called.
 
-In comes a description of the arguments (`Entry`, made by an emitter): names, dtypes, and shapes
-whose axes are integers or integer expressions in named dims. Out come the facts that the generated
-wrapper and the loader need: which axis binds which dim, what every axis must then be, and
-`bind_arguments`, which turns the arguments of one call into C-contiguous arrays and dim values or
-raises the error that tells a user what to change.
+In comes a description of the arguments (`Entry`, made by an emitter): names, dtypes, and shapes whose
+axes are integers or integer expressions in named dims. Out come the facts that the generated wrapper
+and the loader need: which axis binds which dim, which size every axis must then have, and
+`bind_arguments`, which turns the arguments of one call into C-contiguous arrays and values of dims, or
+raises an error that tells the user what to change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fxlite.types.dtypes import BY_NAME, dtype, require_plain
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-# What an evaluated expression calls them: a dim may be called min.
+# The names of functions in evaluated expressions: a dim may be called min.
 _FUNCTIONS = {"min()": min, "max()": max}
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%"}
 
@@ -37,8 +37,8 @@ _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast
 class DimText:
     """An integer expression in named dims, such as `"B"`, `"2*T + 1"` or `"min(T, 128) // 4"`.
 
-    Integers, names, `+ - * // %`, `min` and `max`. Divisors must be positive: a constant one is
-    checked here, others when called. Raises `ValueError` on any other text.
+    It consists of integers, names, `+ - * // %`, `min` and `max`. Divisors must be positive: constant
+    ones are checked here, others when called. Raises `ValueError` for any other text.
     """
 
     python: str
@@ -74,7 +74,7 @@ class DimText:
 
     @cached_property
     def divisors(self) -> tuple[DimText, ...]:
-        """The divisors that are not constants, inner ones first: they must be positive."""
+        """The divisors that are not constants, inner ones first; they must be positive."""
         found = [
             DimText(ast.unparse(node.right))
             for node in ast.walk(self._tree)
@@ -107,7 +107,7 @@ class DimText:
         return _c_text(self._tree, lambda dim: c_variable(dim, prefix), "fx_floor_{}", "fx_{}")
 
     def real_c(self, variable: Callable[[str], str] = str) -> str:
-        """The expression as C that computes in double, which does not wrap, from `int64_t`
+        """The expression as C that computes in double, which does not overflow, from `int64_t`
         variables; it calls `fx_size_div`, `fx_size_mod`, `fmin` and `fmax`."""
         return _c_text(self._tree, lambda dim: f"(double){variable(dim)}", "fx_size_{}", "f{}")
 
@@ -159,7 +159,7 @@ def _linear_terms(node: ast.expr) -> dict[str, int] | None:
 
 
 def c_variable(dim: str, prefix: str) -> str:
-    """The C variable of a dim, ``dim_B`` for the prefix ``dim_``; other letters than ASCII's are
+    """The C variable of a dim, such as ``dim_B`` for the prefix ``dim_``; non-ASCII letters are
     written as their numbers (``dimu_fc``)."""
     if dim.isascii():
         return prefix + dim
@@ -167,7 +167,7 @@ def c_variable(dim: str, prefix: str) -> str:
 
 
 def _c_text(node: ast.expr, variable: Callable[[str], str], division: str, extremum: str) -> str:
-    """C whose functions for "div" and "mod", and for "min" and "max", have names of two forms."""
+    """C text; the names of its functions for "div" and "mod", and for "min" and "max", follow two formats."""
 
     def text(inner: ast.expr) -> str:
         return _c_text(inner, variable, division, extremum)
@@ -227,7 +227,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Condition:
-    """`left relation right` must hold for the dims of a call; `reason` says so to the user."""
+    """`left relation right` must hold for the dims of a call; `reason` explains this to the user."""
 
     left: Dim
     relation: str
@@ -236,7 +236,7 @@ class Condition:
 
     @property
     def names(self) -> frozenset[str]:
-        """The named dims it speaks of."""
+        """The named dims that the condition mentions."""
         sides = (side for side in (self.left, self.right) if isinstance(side, DimText))
         return frozenset[str]().union(*(side.names for side in sides))
 
@@ -263,11 +263,11 @@ _RELATIONS: dict[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """The entry point of a compiled model: `NAME_run` and what may be passed to it.
+    """The entry point of a compiled model: `NAME_run` and the arguments that it accepts.
 
-    `locations[where]` is the text for the place that `fx_error.where` names; `conditions` are what
-    the dims must fulfil. Raises `ValueError`
-    when a dim cannot be solved from the input shapes, or when names clash.
+    `locations[where]` is the text for the place that `fx_error.where` names; `conditions` are what the
+    dims must fulfil. Raises `ValueError` if a dim cannot be solved from the input shapes, or if names
+    clash.
     """
 
     name: str
@@ -278,7 +278,7 @@ class Entry:
     single_output: bool = True
     conditions: tuple[Condition, ...] = ()
     note: str = ""  # ends the message for a wrong axis
-    values: tuple[ValueSize, ...] = ()  # what is counted before a call
+    values: tuple[ValueSize, ...] = ()  # values whose sizes are checked before a call
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
@@ -302,7 +302,7 @@ class Entry:
 
     @cached_property
     def bindings(self) -> tuple[Binding, ...]:
-        """How each dim is solved: from the first axis that is the bare dim, else a linear one."""
+        """How each dim is solved: from the first axis that is the bare dim, or else from a linear one."""
         found: dict[str, Binding] = {}
         for argument, spec in enumerate(self.inputs):
             for axis, dim in enumerate(spec.shape):
@@ -330,9 +330,9 @@ class Entry:
 
 
 class HollowCall(MemoryLimitError):
-    """A value of the call has no elements, but other axes that kernels would loop over for hours;
-    NumPy runs such a call at once. ``arrays`` are the checked inputs, in order; ``dims`` and
-    ``most``: the sizes of the named dims and the memory limit of the call."""
+    """A value of the call has no elements, but its other axes are so large that kernels would loop over
+    them for hours; NumPy runs such a call immediately. ``arrays`` are the checked inputs, in order;
+    ``dims`` and ``most`` are the sizes of the named dims and the memory limit of the call."""
 
     def __init__(self, message: str, arrays: Sequence[Array], dims: Mapping[str, int], most: int) -> None:
         super().__init__(message)
@@ -342,9 +342,9 @@ class HollowCall(MemoryLimitError):
 def bind_arguments(
     entry: Entry, args: Sequence[Any], kwargs: Mapping[str, Any], most: int | None = None
 ) -> tuple[list[Array], dict[str, int]]:
-    """The inputs of one call as C-contiguous arrays in order, and the values of the dims. `most` is
-    the memory limit in bytes. Strided and unaligned arrays are copied. Raises what
-    :func:`check_arguments` does.
+    """The inputs of one call as C-contiguous arrays in order, and the values of the dims. `most` is the
+    memory limit in bytes. Strided and unaligned arrays are copied. Raises what
+    :func:`check_arguments` raises.
     """
     most = memory_limit() if most is None else most
     arrays, dims = check_arguments(entry, args, kwargs, most)
@@ -357,8 +357,8 @@ def check_arguments(
     """The inputs of one call as they are, in order, and the values of the dims.
 
     Raises `TypeError` (missing, unexpected or repeated argument, not an array, wrong dtype),
-    `ValueError` (rank, an axis), `MemoryLimitError` (a value that cannot be counted, or is larger
-    than the limit) and `HollowCall`.
+    `ValueError` (rank, an axis), `MemoryLimitError` (a value whose size overflows or exceeds the limit)
+    and `HollowCall`.
     """
     most = memory_limit() if most is None else most
     values = _match_arguments(entry, args, kwargs)
@@ -443,7 +443,7 @@ def _python_name(spec: ArgSpec) -> str:
 
 
 def _ready(entry: Entry, spec: ArgSpec, array: Array, most: int) -> Array:
-    """C-contiguous and aligned, under the dtype that compiled code stores."""
+    """The array C-contiguous and aligned, with the dtype in which compiled code stores it."""
     if not (array.flags.c_contiguous and array.flags.aligned):
         if array.nbytes > most:
             raise MemoryLimitError(

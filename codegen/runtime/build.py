@@ -1,15 +1,15 @@
 """Compiles emitted C, once: shared objects to load into Python, and stand-alone executables.
 
-In come the texts of C files (and headers) and, for a shared object, the `Entry` they define. Out
-comes a file in the cache folder, `<key>/<name>.<digest>.so`. The key covers everything that decides
-what the file holds; the digest is of the file itself, so that a truncated one is noticed and built
-anew, and two processes that build the same thing at once both leave a good file. Work goes on in a
-temporary folder inside the cache, and one rename publishes the result.
+In come the texts of C files (and headers) and, for a shared object, the `Entry` they define. Out comes
+a file in the cache folder, `<key>/<name>.<digest>.so`. The key covers everything that determines the
+content of the file. The digest is that of the file itself, so that a truncated file is noticed and
+built again, and two processes that build the same thing simultaneously both leave a valid file. Work is
+done in a temporary folder inside the cache, and one rename publishes the result.
 
-The C with which Python calls a compiled model is `extension.c`, which is the same for all models, and
-an entry of the model's own, at the end of the model's file: a run of the compiler takes longer to
-begin than to compile it. With GCC on Linux, if it has all that the sources need of
-OpenMP, `team.c` takes the place of libgomp.
+The C through which Python calls a compiled model consists of `extension.c`, which is the same for all
+models, and an entry specific to the model, at the end of the model's file, because starting the
+compiler takes longer than compiling the entry. With GCC on Linux, `team.c` replaces libgomp if it
+implements everything that the sources need of OpenMP.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def extension_source() -> str:
 
 @cache
 def entry_header() -> str:
-    """What the extension and an entry include as `HEADER_NAME`."""
+    """The header that the extension and an entry include as `HEADER_NAME`."""
     return f"{error_type()}\n{_read('entry.h')}"
 
 
 def entry_source(entry: Entry, model: str = "") -> str:
     """C for the end of the file that defines an entry point; it includes `HEADER_NAME`. `model` is the
-    text of the model's files, whose helpers it calls, too."""
+    text of the model's files, whose helpers the entry calls as well."""
     name = entry.name
     called = [*(["largest_bytes"] if entry.values else []), "workspace_bytes", "run"]
     axes = [dim for spec in entry.outputs for dim in spec.shape]
@@ -136,7 +136,7 @@ def _checks(entry: Entry) -> Iterator[str]:
 
 
 def _counted(entry: Entry) -> Iterator[str]:
-    """C that returns 0 where a value cannot be counted or is larger than the memory limit."""
+    """C that returns 0 if the size of a value overflows or exceeds the memory limit."""
     if entry.values:
         dims = ", ".join(c_variable(dim, "dim_") for dim in entry.dims)
         yield f"int64_t largest = {entry.name}_largest_bytes({dims});"
@@ -155,7 +155,7 @@ def _solve(binding: Binding) -> Iterator[str]:
 
 
 def _size_checks(axes: Sequence[Dim]) -> Iterator[str]:
-    """C that returns 0 where a size of an output cannot be computed."""
+    """C that returns 0 if a size of an output cannot be computed."""
     for dim in axes:
         yield from _divisor_checks(dim)
 
@@ -170,7 +170,7 @@ def _c(dim: Dim) -> str:
 
 
 # -- in place of libgomp ---------------------------------------------------------------------------
-# What team.c knows of OpenMP, besides all of `omp simd`.
+# The words of OpenMP that team.c implements, besides all of `omp simd`.
 _WORDS = frozenset("parallel for simd barrier named_lock num_threads if collapse static_schedule nowait".split())
 _FUNCTIONS = frozenset(("omp_get_thread_num", "omp_get_num_threads"))
 
@@ -183,7 +183,7 @@ def team_source(compiler: Compiler, texts: Iterable[str]) -> str | None:
 
 
 def _is_known(text: str) -> bool:
-    """Whether `team.c` has all that a source needs of OpenMP."""
+    """Whether `team.c` implements everything that a source needs of OpenMP."""
     joined = text.replace("\\\n", " ")
     for directive in re.findall(r"#\s*pragma\s+omp\b([^\n]*)", joined):
         words = directive.replace("schedule(static)", "static_schedule")
@@ -203,12 +203,12 @@ _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
 class BuildError(FxliteError, RuntimeError):
-    """The C compiler refused the code, or there was no place to put the result."""
+    """The C compiler rejected the code, or there was no place to store the result."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """A compiled shared object: where it lies, and whether its parallel loops run in parallel."""
+    """A compiled shared object: its path, and whether its parallel loops run in parallel."""
 
     path: Path
     openmp: bool = True
@@ -216,17 +216,17 @@ class Library:
 
 @dataclass(frozen=True)
 class _Job:
-    """Everything that decides what one build makes."""
+    """Everything that determines the result of a build."""
 
     compiler: Compiler
     files: Mapping[str, str]
     flags: tuple[str, ...]  # for compiling and linking
     link_flags: tuple[str, ...]
-    name: str  # of an object, `.o`, which is compiled from one file and not linked, or a program
+    name: str  # of the result: a program, or an object `.o`, compiled from one file and not linked
     parts: tuple[_Job, ...] = ()
-    """Objects that are linked in and that the cache has, too, for many programs share them."""
+    """Objects to link in, which are cached separately because many programs share them."""
     optional: bool = False
-    """A part that may fail to compile and is then left out."""
+    """A part that is left out if it does not compile."""
 
     def key(self) -> str:
         facts = [
@@ -243,11 +243,10 @@ class _Job:
 def build(files: Mapping[str, str], entry: Entry, *, flags: Sequence[str] = (), openmp: bool = True) -> Library:
     """Compile a model's C files into a shared object, or find it in the cache.
 
-    `files` maps file names to texts; those that end in `.c` are compiled, each by its own run of
-    the compiler, the others (headers) lie beside them. The first that is compiled defines the
-    functions of the entry. `flags` come after the standard ones. Raises `CompilerNotFound`;
-    `BuildError` with the command and the compiler's first lines; `ValueError` for file names that
-    are not plain.
+    `files` maps file names to texts. Those ending in `.c` are compiled, each by its own run of the
+    compiler; the others (headers) are placed beside them. The first compiled file defines the functions
+    of the entry. `flags` come after the standard ones. Raises `CompilerNotFound`; `BuildError` with the
+    command and the compiler's first lines; `ValueError` for file names that are not plain.
     """
     _check_names(files)
     compiler = find_compiler()
@@ -270,8 +269,8 @@ def build(files: Mapping[str, str], entry: Entry, *, flags: Sequence[str] = (), 
 
 
 def build_shared(files: Mapping[str, str], name: str) -> Path:
-    """Compile C files as `build` does, but without its extension: a shared object for ctypes.
-    Raises as `build` does."""
+    """Compile C files as `build` does, but without its extension, into a shared object for ctypes.
+    Raises what `build` raises."""
     _check_names(files)
     compiler = find_compiler()
     flags = (*compile_flags(), *((OPENMP_FLAG,) if compiler.openmp else ()))
@@ -282,7 +281,7 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
 
 
 def _team(compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]) -> tuple[tuple[_Job, ...], tuple[str, ...]]:
-    """What sources are linked with that were compiled with these flags: objects, and libraries."""
+    """The objects and libraries to link with sources that were compiled with these flags."""
     team = team_source(compiler, texts) if OPENMP_FLAG in flags else None
     if team is None:
         return (), ("-lm",)
@@ -292,7 +291,7 @@ def _team(compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]) -> t
 def _tiles(
     compiler: Compiler, files: Mapping[str, str], flags: tuple[str, ...]
 ) -> tuple[dict[str, str], tuple[_Job, ...]]:
-    """The files with the tiles that they define only declared, and the objects that have them."""
+    """The files with their tiles declared instead of defined, and the objects that define them."""
     texts: dict[str, str] = {}
     sources: dict[str, str] = {}
     for name, text in files.items():
@@ -310,7 +309,7 @@ def build_executable(
     """Compile C files, one of them with a `main`, into an executable, or find it in the cache.
 
     Meant for sanitizers, `flags=("-fsanitize=address,undefined",)`, which cannot be loaded into a
-    running Python. Raises as `build` does.
+    running Python. Raises what `build` raises.
     """
     _check_names(files)
     compiler = find_compiler()
@@ -321,7 +320,7 @@ def build_executable(
 
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:
-    """The library of that entry in a folder of the cache, by the folder's name, if it is whole."""
+    """The library of the entry in a folder of the cache, given by name, if it is complete."""
     if not is_entry(folder):
         return None
     root = cache_folder() / folder
@@ -334,7 +333,7 @@ def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:
 
 @cache
 def _python_headers() -> str | None:
-    """The folder of Python.h, or None where the extension cannot be built."""
+    """The folder of Python.h, or None if the extension cannot be built."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None  # the limited API needs CPython with a GIL
     include = sysconfig.get_path("include")
@@ -350,7 +349,7 @@ def _check_names(files: Mapping[str, str]) -> None:
 
 
 def _cached(job: _Job) -> Path:
-    """The file that the job makes: from the cache, else built there, else in a temporary folder."""
+    """The result of the job: from the cache, or else built there, or else in a temporary folder."""
     folder = cache_folder()
     try:
         return _find_or_build(job, folder)
@@ -372,7 +371,7 @@ def _cached(job: _Job) -> Path:
 
 
 def _find_or_build(job: _Job, root: Path) -> Path:
-    """Raises `OSError` when the folder cannot be used, `BuildError` when the code cannot."""
+    """Find or build the result. Raises `OSError` if the folder cannot be used, `BuildError` if the code fails."""
     folder = root / job.key()
     if found := intact_file(folder, job.name):
         mark_used(folder)
@@ -387,7 +386,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
         product = work / job.name
         target = folder / name_with_digest(job.name, product)
         make_folder(folder)
-        for name in job.files:  # kept beside the result, for debuggers and readers
+        for name in job.files:  # stored beside the result for debuggers and readers
             os.replace(work / name, folder / name)
         os.replace(product, target)
         trim_cache(root)
@@ -407,7 +406,7 @@ def _remove_abandoned(root: Path) -> None:
 
 def _make(job: _Job, work: Path, root: Path) -> None:
     """Compile every C file, two at a time, and link them to `work / job.name`."""
-    from concurrent.futures import ThreadPoolExecutor  # not needed when the cache has it
+    from concurrent.futures import ThreadPoolExecutor  # not needed if the result is cached
 
     start, failed = [*job.compiler.command, *job.flags], root / "failed" / job.key()
     is_object = job.name.endswith(".o")
@@ -433,7 +432,7 @@ def _make(job: _Job, work: Path, root: Path) -> None:
             )
     if not is_object:
         run = _run([*start, *linked, *job.link_flags, "-o", job.name], work)
-        if run.returncode != 0 or not (work / job.name).exists():  # `true` makes nothing
+        if run.returncode != 0 or not (work / job.name).exists():  # CC=true succeeds without output
             raise _failure(job.name, run, work, failed)
 
 
@@ -441,7 +440,7 @@ _Run = subprocess.CompletedProcess[str]
 
 
 def _run(command: Sequence[str], work: Path) -> _Run:
-    """Run the compiler. Raises `OSError` when it finds the disk full."""
+    """Run the compiler. Raises `OSError` if the disk is full."""
     environment = {**os.environ, "LC_ALL": "C"}
     run = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, errors="replace")
     if run.returncode != 0 and any(text in run.stderr for text in _FULL_DISK):
@@ -455,7 +454,7 @@ def _first_lines(run: _Run) -> str:
 
 
 def _failure(what: str, run: _Run, work: Path, failed: Path) -> BuildError:
-    """The error for a failed run; the sources go to the folder `failed`, to look at."""
+    """The error for a failed run; the sources are kept in the folder `failed` for inspection."""
     command = shlex.join(run.args)
     try:
         shutil.copytree(work, failed, dirs_exist_ok=True)

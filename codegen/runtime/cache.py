@@ -1,14 +1,14 @@
-"""The cache folder: which one it is, whether it can be trusted, and files in it that are checked.
+"""The cache folder: which one it is, whether it can be trusted, and files in it that are verified.
 
-In: the environment, and what is to be kept. Out: a folder that only this user (or root) can write
-to, and files whose names hold a digest of their content, so that one which is damaged is noticed
-before it is used. Code in the cache runs in the user's process: a folder that belongs to somebody
-else, or that others can write to, is not used; what is compiled then goes to a private one.
+In: the environment, and data to keep. Out: a folder that only this user (or root) can write to, and
+files whose names contain a digest of their content, so that a damaged file is noticed before it is
+used. Code in the cache runs in the user's process. Therefore a folder that belongs to somebody else, or
+that others can write to, is not used; programs are then compiled into a private folder.
 
-The folder is kept below ``FXLITE_CACHE_LIMIT`` gigabytes (10 if that is not set, 0 for no limit):
-it has a folder for each build and, in ``programs``, for each kept program, whose times of change
-say when they were used last; what was used longest ago goes first. Nothing that was used in the
-last hour is removed; a process that has loaded a file keeps it.
+The folder is kept below ``FXLITE_CACHE_LIMIT`` gigabytes (10 by default, 0 for no limit). It has a
+folder for each build and, in ``programs``, for each kept program, whose modification time says when it
+was last used; the least recently used is removed first. Nothing that was used in the last hour is
+removed. A process that has loaded a file keeps it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_DIGITS = 16  # of a digest in a file's name
-_DIGEST = "digest"  # the entry of a note that holds its own
+_DIGITS = 16  # of the digest in a file's name
+_DIGEST = "digest"  # the entry of a note that holds its own digest
 
 
 # -- the folder ------------------------------------------------------------------------------------
 def named_folder() -> Path:
-    """`$FXLITE_CACHE`, else `$XDG_CACHE_HOME/fxlite`, else `~/.cache/fxlite`; may not exist yet."""
+    """`$FXLITE_CACHE`, or else `$XDG_CACHE_HOME/fxlite`, or else `~/.cache/fxlite`; it may not exist yet."""
     if named := os.environ.get("FXLITE_CACHE"):
         return Path(named).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -42,22 +42,22 @@ def named_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder that is named, if it can be trusted; else one of this process alone, of which a
-    warning tells once. It may not exist yet: :func:`make_folder` makes it."""
+    """The named folder if it can be trusted; otherwise one for this process only, about which a warning
+    is given once. It may not exist yet: :func:`make_folder` creates it."""
     folder = named_folder()
     problem = distrust(folder)
     return folder if problem is None else _instead_of(folder, problem)
 
 
 def distrust(folder: Path) -> str | None:
-    """Why nothing may be loaded from a folder; None where it can be trusted, or does not exist."""
+    """Why nothing may be loaded from a folder; None if it can be trusted, or does not exist."""
     if not hasattr(os, "getuid"):
         return None  # Windows: folders of a user are private
     try:
         link, found = os.lstat(folder), os.stat(folder)
         above = os.stat(folder.parent)
     except OSError:
-        return None  # it is made when it is needed, or cannot be used
+        return None  # it is created when needed, or cannot be used
     for owner in (link.st_uid, found.st_uid):
         if owner not in (0, os.getuid()):
             return f"it belongs to another user ({owner})"
@@ -69,7 +69,7 @@ def distrust(folder: Path) -> str | None:
 
 
 def _others_write(found: os.stat_result) -> bool:
-    """Whether somebody else can; the group of this user alone is nobody else."""
+    """Whether somebody else can write to it; a group that contains only this user does not count."""
     if found.st_mode & stat.S_IWOTH:
         return True
     return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
@@ -114,7 +114,7 @@ def spare_folder() -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, for this user alone, whatever the umask. Raises OSError."""
+    """Create a folder and its parents for this user only, whatever the umask. Raises OSError."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -124,24 +124,24 @@ def make_folder(folder: Path) -> None:
             made.mkdir(0o700)
             made.chmod(0o700)
         except FileExistsError:
-            continue  # another process was quicker
+            continue  # another process was faster
 
 
 # -- files with their digest -----------------------------------------------------------------------
 def file_digest(path: Path) -> str:
-    """The digest of a file, as names of files hold it."""
+    """The digest of a file, as used in names of files."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
 
 
 def name_with_digest(name: str, path: Path) -> str:
-    """``net.so`` -> ``net.0123456789abcdef.so``, for the content of the file at ``path``."""
+    """``net.so`` -> ``net.0123456789abcdef.so``, with the digest of the file at ``path``."""
     stem, suffix = os.path.splitext(name)
     return f"{stem}.{file_digest(path)}{suffix}"
 
 
 def intact_file(folder: Path, name: str) -> Path | None:
-    """The finished file of this name in a folder of the cache; files that are damaged are removed,
-    and links are no files."""
+    """The finished file of this name in a folder of the cache. Damaged files are removed, and symbolic
+    links are not accepted."""
     stem, suffix = os.path.splitext(name)
     try:
         names = os.listdir(folder)
@@ -157,13 +157,13 @@ def intact_file(folder: Path, name: str) -> Path | None:
                 return path
             path.unlink()
         except OSError:
-            continue  # another process was quicker, or the folder is read-only
+            continue  # another process was faster, or the folder is read-only
     return None
 
 
 def publish(data: bytes, folder: Path, name: str) -> Path:
-    """Write a file under its name with its digest, so that other processes see all of it or
-    nothing; others of that name go. Raises OSError."""
+    """Write a file under its name with its digest, so that other processes see either all of it or
+    nothing; other versions of it are removed. Raises OSError."""
     make_folder(folder)
     handle, draft = tempfile.mkstemp(dir=folder, prefix="draft-")
     try:
@@ -184,8 +184,8 @@ def publish(data: bytes, folder: Path, name: str) -> Path:
 
 # -- notes -----------------------------------------------------------------------------------------
 def keep_note(folder: Path, name: str, data: dict[str, Any]) -> None:
-    """Keep facts as the JSON file ``NAME.<digest>.json``. A cache that cannot be written costs
-    time, not correctness."""
+    """Store facts as the JSON file ``NAME.<digest>.json``. If the cache cannot be written, only time is
+    lost."""
     try:
         publish((json.dumps(data, indent=1) + "\n").encode(), folder, f"{name}.json")
     except OSError:
@@ -193,7 +193,7 @@ def keep_note(folder: Path, name: str, data: dict[str, Any]) -> None:
 
 
 def find_note(folder: Path, name: str) -> dict[str, Any] | None:
-    """The facts that were kept; None if there are none, or they are damaged."""
+    """The stored facts; None if there are none, or they are damaged."""
     found = intact_file(folder, f"{name}.json")
     try:
         data = None if found is None else json.loads(found.read_bytes())
@@ -203,7 +203,7 @@ def find_note(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def sealed(data: dict[str, Any]) -> str:
-    """Facts as JSON with a digest among them, for a file whose name is fixed."""
+    """Facts as JSON that includes their digest, for a file with a fixed name."""
     return json.dumps(data | {_DIGEST: _digest_of(data)})
 
 
@@ -226,14 +226,14 @@ def _digest_of(data: dict[str, Any]) -> str:
 PROGRAMS = "programs"
 """The folder of kept programs in the cache."""
 STAMP = "trimmed"
-"""A file whose time is that of the last look at the sizes."""
+"""A file whose modification time is when the sizes were last added up."""
 _DEFAULT_LIMIT = 10.0  # gigabytes
 _IN_USE = 3600  # seconds since the last use
 _PAUSE = 600  # seconds until the sizes are added up again
 
 
 def cache_limit() -> float:
-    """Bytes; infinite for no limit. A limit that is no number counts as not set."""
+    """The limit in bytes; infinity for no limit. A value that is not a number counts as not set."""
     try:
         gigabytes = float(os.environ.get("FXLITE_CACHE_LIMIT", _DEFAULT_LIMIT))
     except ValueError:
@@ -242,13 +242,13 @@ def cache_limit() -> float:
 
 
 def mark_used(folder: Path) -> None:
-    """Note that a folder of the cache is used now."""
-    with contextlib.suppress(OSError):  # the cache is read-only: nothing will be removed
+    """Record that a folder of the cache is being used."""
+    with contextlib.suppress(OSError):  # the cache is read-only, so nothing will be removed
         os.utime(folder)
 
 
 def trim_cache(root: Path) -> None:
-    """Remove what was used longest ago until the limit is kept, at most once in ten minutes."""
+    """Remove the least recently used entries until the limit is kept, at most once in ten minutes."""
     stamp = root / STAMP
     with contextlib.suppress(OSError):
         if time.time() - stamp.stat().st_mtime < _PAUSE:
@@ -267,12 +267,12 @@ def trim_cache(root: Path) -> None:
 
 
 def is_entry(name: str) -> bool:
-    """Whether that is the name of a build or of a kept program: a key."""
+    """Whether this is the name of a build or of a kept program, which is a key."""
     return len(name) == 32 and not set(name) - set("0123456789abcdef")
 
 
 def _entries(root: Path) -> Iterator[tuple[float, int, str]]:
-    """When it was used last, bytes and path of each build and each kept program."""
+    """The last use, the bytes and the path of each build and each kept program."""
     for parent in (root, root / PROGRAMS):
         with contextlib.suppress(OSError), os.scandir(parent) as folders:
             for folder in folders:

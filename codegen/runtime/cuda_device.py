@@ -2,15 +2,15 @@
 toolkit, and runs its kernels on a GPU, through cuda-core.
 
 In: CUDA C source (it may ``#include "prelude.cuh"``) and an architecture such as ``sm_90``. Out: a
-:class:`Cubin` — the machine code, the log, and what each kernel takes in registers, spills and
-shared memory. Results are kept on disk, keyed by everything that they depend on. Only ``pip install
-fxlite[cuda]`` is needed (cuda-core, cuda-bindings, nvidia-cuda-nvrtc). A cubin for the exact
-architecture is asked for, never PTX: PTX written by a newer NVRTC than the driver is refused, while
-a cubin loads within one major version of CUDA.
+:class:`Cubin` — the machine code, the log, and the registers, spills and shared memory of each kernel.
+Results are kept on disk under a key of everything they depend on. Only ``pip install fxlite[cuda]`` is
+needed (cuda-core, cuda-bindings, nvidia-cuda-nvrtc). The output is always a cubin for the exact
+architecture, never PTX: a driver rejects PTX written by a newer NVRTC, while a cubin loads within one
+major version of CUDA.
 
-In: CUDA C source and launches. Out: results in device memory and their copies. The source is
-compiled for the device that is there. One stream per module: copies and launches run in the order
-in which they are issued, asynchronously to Python.
+In: CUDA C source and launches. Out: results in device memory and copies of them. The source is
+compiled for the device of this machine. There is one stream per module: copies and launches run in the
+order in which they are issued, asynchronously to Python.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from fxlite.codegen.runtime.launcher import (
 
 
 class CudaToolkitNotFound(RuntimeError):
-    """The Python packages that hold NVRTC are not installed, or do not load."""
+    """The Python packages that hold NVRTC are not installed, or cannot be loaded."""
 
 
 class CudaCompileError(RuntimeError):
-    """NVRTC refused the source; the message holds its diagnostics."""
+    """NVRTC rejected the source; the message holds its diagnostics."""
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes on the device, from ptxas.
+    """The resources that one kernel takes on the device, from ptxas.
 
     Args:
         registers: per thread.
@@ -100,8 +100,8 @@ def compile_cubin(
         name: the file name in diagnostics.
         contract: whether ``a * b + c`` may become a fused multiply-add (CUDA's default). Integer
             results that depend on a rounded product need False.
-        quick: whether the code may be slow, which takes a quarter of the time to compile: to see
-            that a source compiles.
+        quick: whether slow code is acceptable, which takes a quarter of the time to compile; for
+            checking that a source compiles.
         cache: whether to look in the cache on disk, and to keep the result there.
 
     Raises:
@@ -117,7 +117,7 @@ def compile_cubin(
     digest = hashlib.sha256()
     for part in ("1", source, *headers, arch, name, str(contract), str(quick), version):
         digest.update(part.encode() + b"\0")
-    # The log is written first: where the cubin is, the log is there too.
+    # The log is written first: if the cubin exists, so does the log.
     folder, key = cache_folder() / "nvrtc", digest.hexdigest()[:32]
     if cache:
         path = intact_file(folder, f"{key}-code.cubin")
@@ -143,7 +143,7 @@ def nvrtc_version() -> str:
 
 
 def supported_architectures() -> list[str]:
-    """The architectures this NVRTC compiles for: ``["sm_75", "sm_80", …]``.
+    """The architectures that this NVRTC can compile for: ``["sm_75", "sm_80", …]``.
 
     Raises:
         CudaToolkitNotFound: the packages are missing.
@@ -224,7 +224,7 @@ class CudaDeviceNotFound(RuntimeError):
 
 
 class CudaError(RuntimeError):
-    """The driver reports a failure: of a launch, a copy, or a kernel that ran earlier."""
+    """The driver reports the failure of a launch, a copy, or a kernel that ran earlier."""
 
 
 class CudaMemoryError(CudaError, MemoryError):
@@ -240,14 +240,14 @@ class CudaBuffer:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """The address of its first byte."""
         if self.handle is None:
             raise CudaError("the buffer is used after free()")
         return int(self.handle.handle)
 
 
 def find_device(ordinal: int = 0) -> Any:
-    """The CUDA device with that number, as a ``cuda.core.Device``, made current.
+    """The CUDA device with this number, as a ``cuda.core.Device``, made current.
 
     Raises:
         CudaDeviceNotFound: the packages, the driver or the device is missing.
@@ -330,7 +330,7 @@ class CudaModule:
                 f"device {self._device.name} ({self.cubin.arch}) cannot load {name}: {error}; a "
                 f"cubin of NVRTC {nvrtc_version()} needs a driver for that CUDA major version"
             ) from error
-        # Beyond 48 KB, static and dynamic together, a kernel must ask; see _grant_shared.
+        # Beyond 48 KB, static and dynamic together, a kernel must request it; see _grant_shared.
         self._shared_limit = int(self._device.properties.max_shared_memory_per_block_optin)
         self._static = {kernel: used.shared for kernel, used in self.cubin.kernels.items() if kernel in self.kernels}
         self._granted = {kernel: DEFAULT_SHARED - self._static.get(kernel, 0) for kernel in self.kernels}
@@ -371,8 +371,8 @@ class CudaModule:
         return buffer
 
     def copy(self, source: Any, into: DeviceBuffer | None = None) -> CudaBuffer:
-        """Copy a buffer, or an object with ``__cuda_array_interface__``, on the device. What the default
-        stream, or the stream that the object names, has been given before is waited for.
+        """Copy a buffer, or an object with ``__cuda_array_interface__``, on the device. The copy waits for
+        the work already given to the default stream, or to the stream that the object names.
 
         Raises:
             ValueError: the object's elements are not dense, or do not fit.
@@ -396,8 +396,8 @@ class CudaModule:
         return buffer
 
     def _foreign(self, interface: Mapping[str, Any]) -> tuple[int, int]:
-        """Address and bytes of another's array, whose stream is waited for: the default one, 1, where it
-        names none."""
+        """Address and bytes of an array of another library; waits for its stream, which is the default one,
+        1, if it names none."""
         shape, kind, strides = interface["shape"], np.dtype(interface["typestr"]), interface.get("strides")
         dense = [kind.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         if strides is not None and any(s != d and n > 1 for s, d, n in zip(strides, dense, shape)):
@@ -409,15 +409,15 @@ class CudaModule:
         return int(interface["data"][0]), kind.itemsize * math.prod(shape)
 
     def record(self, run: Callable[[], None]) -> Callable[[], None]:
-        """A CUDA graph of the launches that ``run`` makes: starting it costs some microseconds, however
-        many they are. Nothing is run yet.
+        """A CUDA graph of the launches that ``run`` makes: starting it takes some microseconds, however
+        many launches there are. Nothing is run yet.
 
         Raises:
             CudaError: the driver refuses; what ``run`` raises.
         """
         self._enter()
         driver, stream = self._driver, self._stream.handle
-        # Relaxed: the collector of garbage may free memory of other streams meanwhile.
+        # Relaxed, because the garbage collector may free memory of other streams meanwhile.
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._check(driver.cuStreamBeginCapture(stream, mode), "recording launches")
         self._recording = True
@@ -441,7 +441,7 @@ class CudaModule:
         return replay
 
     def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """Wait for the launches before it, then return the buffer's content as a new array."""
+        """Wait for earlier launches, then return the buffer's content as a new array."""
         self._enter()
         own = _own(buffer)
         result = np.empty(tuple(shape), dtype)
@@ -495,7 +495,7 @@ class CudaModule:
         """Wait until all copies and launches have ended.
 
         Raises:
-            CudaError: one of them failed (an illegal address, say).
+            CudaError: one of them failed (because of an illegal address, for instance).
         """
         self._enter()
         try:
@@ -504,9 +504,9 @@ class CudaModule:
             raise CudaError(f"a kernel or copy of {self!r} failed: {error}") from error
 
     def free(self, buffer: DeviceBuffer) -> None:
-        """Give the memory back after the launches that were issued before."""
+        """Release the memory after the launches that were issued before."""
         own = _own(buffer)
-        if self._recording:  # else it would be freed whenever what is recorded is run
+        if self._recording:  # otherwise it would be freed whenever the recording is run
             self._freed_later.append(own)
         elif own.handle is not None:
             self._enter()

@@ -1,9 +1,9 @@
 """Runs emitted CUDA kernels on the CPU: the launcher for machines without a GPU.
 
-In: CUDA C source and launches. Out: the results, or :class:`ShimError` where the kernel misuses
-barriers, shuffles or memory in a way that a GPU would answer with a hang or with garbage. The
-source is compiled unchanged by g++ with ``codegen/cuda/shim.h``, which says how it works, and the
-shared objects are cached under :func:`~fxlite.codegen.runtime.toolchain.cache_folder`.
+In: CUDA C source and launches. Out: the results, or :class:`ShimError` if the kernel misuses barriers,
+shuffles or memory in a way that would make a GPU hang or compute garbage. The source is compiled
+unchanged by g++ with ``codegen/cuda/shim.h``, which explains how it works, and the shared objects are
+cached under :func:`~fxlite.codegen.runtime.toolchain.cache_folder`.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ __all__ = ["Order", "ShimBuffer", "ShimError", "ShimModule"]
 Order = Literal["forward", "backward"]
 
 RED_ZONE = 256
-"""Bytes on either side of a buffer that a kernel must leave as they are."""
+"""Bytes on either side of a buffer that a kernel must leave unchanged."""
 
 OPTIMIZATION = "-O2"
-"""The flag with which g++ compiles kernels, before those that a caller gives."""
+"""The flags with which g++ compiles kernels, before those of the caller."""
 
 
 class ShimError(RuntimeError):
-    """A kernel did not compile for the CPU, or was caught misusing the machine."""
+    """A kernel did not compile for the CPU, or was caught violating the rules of a GPU."""
 
 
 @dataclass(eq=False)
 class ShimBuffer:
-    """Host memory that stands for device memory, between two red zones; starts as bytes 0xff."""
+    """Host memory that represents device memory, between two guard zones; filled with bytes 0xff."""
 
     nbytes: int
     storage: NDArray[np.uint8] | None = field(repr=False)
@@ -81,7 +81,7 @@ class ShimModule:
         source: CUDA C; it may ``#include "prelude.cuh"``.
         kernels: the kernels to load; None for all in the source.
         name: the file name in diagnostics and error messages.
-        order: the order of blocks and threads where the launch does not say. Results must not
+        order: the order of blocks and threads if the launch does not give one. Results must not
             depend on it: run tests both ways.
         contract: whether ``a * b + c`` may become a fused multiply-add, as on the GPU.
         flags: more flags for g++.
@@ -117,7 +117,7 @@ class ShimModule:
         return f"ShimModule({', '.join(map(str, self.kernels.values()))})"
 
     def alloc(self, nbytes: int) -> ShimBuffer:
-        """Memory of `nbytes` that starts as bytes 0xff: NaN in any float type, -1 in integers."""
+        """Memory of `nbytes` filled with bytes 0xff: NaN in any float type, -1 in integers."""
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         storage = np.full(nbytes + 2 * RED_ZONE, 0xFF, np.uint8)
@@ -152,7 +152,7 @@ class ShimModule:
     ) -> None:
         """Run a kernel over a grid and wait for it; see ``Launcher.launch``.
 
-        Besides buffers, pointer parameters take C-contiguous arrays, which are used in place.
+        Besides buffers, pointer parameters accept C-contiguous arrays, which are used in place.
 
         Args:
             kernel: its name.
@@ -203,10 +203,10 @@ class ShimModule:
         return run
 
     def synchronize(self) -> None:
-        """Nothing to wait for: launches are finished when they return."""
+        """Do nothing: launches are finished when they return."""
 
     def free(self, buffer: DeviceBuffer) -> None:
-        """Give the memory back; using the buffer afterwards raises ShimError."""
+        """Release the memory; using the buffer afterwards raises ShimError."""
         _own(buffer).storage = None
 
 
@@ -263,7 +263,7 @@ def _compiler(named: str) -> tuple[tuple[str, ...], str]:
 
 
 def _key(*parts: str) -> str:
-    """A name for what is made of these texts for this processor."""
+    """A name for the result of these texts on this processor."""
     digest = hashlib.sha256()
     for part in (*parts, cpu_identity()):
         digest.update(part.encode() + b"\0")
@@ -272,8 +272,8 @@ def _key(*parts: str) -> str:
 
 @functools.cache
 def _precompiled(command: tuple[str, ...], headers: tuple[Path, ...], name: str, folder: Path) -> Path | None:
-    """A header that stands for these and that g++ has parsed, which takes it two thirds of the time
-    of small kernels; None where the compiler knows no such thing."""
+    """A precompiled header for these headers, whose parsing takes g++ two thirds of the time for small
+    kernels; None if the compiler does not support it."""
     found = intact_file(folder, f"{name}.gch")
     if found is None:
         with tempfile.TemporaryDirectory(dir=folder) as work:
@@ -284,7 +284,7 @@ def _precompiled(command: tuple[str, ...], headers: tuple[Path, ...], name: str,
             if done.returncode != 0 or not made.exists():
                 return None
             found = folder / name_with_digest(f"{name}.gch", made)
-            os.replace(header, found.with_suffix(""))  # g++ reads it where it cannot take the other
+            os.replace(header, found.with_suffix(""))  # g++ reads it if it cannot use the precompiled one
             os.replace(made, found)
     return found.with_suffix("")
 
@@ -308,7 +308,7 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
         return known
     make_folder(shared)
     first = None
-    if not flags and len(headers) == 3:  # as all emitted text has it
+    if not flags and len(headers) == 3:  # as in all emitted text
         first = _precompiled((*command, *options), tuple(headers), _key(*known_by), shared)
     if first is None or not first.exists():
         first = headers[0]

@@ -1,22 +1,22 @@
-"""Compiled programs that are kept for the next process: nothing is planned, printed or packed then.
+"""Compiled programs that are kept for the next process, which then plans, prints and packs nothing.
 
-In: a traced module, the options of the back end (:func:`program_key`), and what a compilation made:
-the entry point, the shared object, the packed weights. Out: the folder ``programs/<key>`` of the
-cache with ``program.json`` and ``weights.bin``, published by one rename; and from it again the
-entry point, the shared object, and the weights mapped from the file, so that only pages that are
-read take memory, and all processes share them.
+In: a traced module, the options of the back end (:func:`program_key`), and the results of a
+compilation: the entry point, the shared object, the packed weights. Out: the folder ``programs/<key>``
+of the cache with ``program.json`` and ``weights.bin``, published by one rename; and from it again the
+entry point, the shared object, and the weights mapped from the file, so that only pages that are read
+take memory, and all processes share them.
 
-The key is a digest of everything that decides what compiling makes of a program: the graph with
+The key is a digest of everything that determines the result of compiling a program: the graph with
 types, scopes and places in the user's program; every byte of the weights; the options; fxlite's own
 source; compiler, flags and processor.
 
-A file that was cut short or written to since is noticed by its size and times; where those differ
-because the folder was copied, by a digest of its content; pages that a crash of the machine left
-empty, by samples. What is damaged is removed and made anew.
+A file that was truncated or written to since is noticed by its size and times. If those differ because
+the folder was copied, a digest of its content decides. Pages that a crash of the machine left empty are
+found by samples. Damaged entries are removed and made again.
 
 Large arrays are digested at the speed at which memory is read: a C function reduces each KiB to 32
-bytes (see fingerprint.c), of which SHA-256 is taken. It is meant to find changes, not to withstand
-attacks.
+bytes (see fingerprint.c), and SHA-256 is computed of those. It is meant to find changes, not to
+withstand attacks.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from fxlite.graph.subgraph import nodes_inside
 from fxlite.ops.op import Op
 
 # -- digests of large arrays -----------------------------------------------------------------------
-_LITTLE = 1 << 20  # bytes that SHA-256 takes half a millisecond for
-_BLOCK, _DIGEST, _KEY_WORDS = 1024, 4, 304  # bytes; words of 64 bits and of 32, as in the C file
+_LITTLE = 1 << 20  # bytes, for which SHA-256 takes half a millisecond
+_BLOCK, _DIGEST, _KEY_WORDS = 1024, 4, 304  # bytes, 64-bit words and 32-bit words, as in the C file
 
 
 def fingerprint(data: Array) -> bytes:
-    """32 bytes that differ, in all likelihood, where the bytes or their number do. The elements of
-    ``data`` are bytes; little data goes to SHA-256 itself.
+    """32 bytes that almost certainly differ if the bytes or their number do. The elements of ``data`` are
+    bytes; small data is digested by SHA-256 alone.
 
-    Raises CompilerNotFound and BuildError where the C function cannot be built."""
+    Raises CompilerNotFound and BuildError if the C function cannot be built."""
     if data.size < _LITTLE:
         return hashlib.sha256(data.data).digest()
     digests = np.empty((-(-data.size // _BLOCK), _DIGEST), np.uint64)
@@ -95,8 +95,8 @@ _SAMPLES, _SAMPLE_BYTES, _PIECE = 256, 4096, 1 << 22
 
 @dataclass(frozen=True)
 class KeptProgram:
-    """A program found in the cache. ``weights``: mapped, changes to them stay in this process;
-    ``sources``: the digest of the C files it was compiled from."""
+    """A program found in the cache. ``weights`` are mapped; changes to them stay in this process.
+    ``sources`` is the digest of the C files from which it was compiled."""
 
     entry: Entry
     library: Library
@@ -105,12 +105,12 @@ class KeptProgram:
 
 
 def digest_sources(sources: Mapping[str, str]) -> str:
-    """A digest of C files, by which it is noticed if they are not those of a kept program."""
+    """A digest of C files, which shows whether they are those of a kept program."""
     return hashlib.sha256(json.dumps(sorted(sources.items())).encode()).hexdigest()
 
 
 def find_program(key: str) -> KeptProgram | None:
-    """The program of that key, if it is there and whole."""
+    """The program with this key, if it exists and is complete."""
     folder = cache_folder() / PROGRAMS / key
     try:
         if not folder.exists() or folder.is_symlink():
@@ -128,7 +128,7 @@ def find_program(key: str) -> KeptProgram | None:
 
 
 def keep_program(key: str, entry: Entry, library: Library, weights: Array, sources: Mapping[str, str]) -> None:
-    """Put a program into the cache, unless that cannot be written or lacks the room."""
+    """Put a program into the cache; does nothing if the cache cannot be written or is full."""
     root = cache_folder()
     if library.path.parent.parent != root:  # it was built elsewhere, for this process only
         return
@@ -151,12 +151,12 @@ def keep_program(key: str, entry: Entry, library: Library, weights: Array, sourc
         }
         (work / _FACTS).write_text(sealed(facts), encoding="utf-8")
         os.rename(work, root / PROGRAMS / key)
-    except (OSError, FxliteError):  # another process was quicker, the disk is full, no digest
+    except (OSError, FxliteError):  # another process was faster, the disk is full, or there is no digest
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _mapped(path: Path) -> Array:
-    """The file's bytes. Writing to them is possible and does not change the file."""
+    """The file's bytes, mapped. Writing to them is possible and does not change the file."""
     if path.stat().st_size == 0:
         return aligned_empty(0)
     return np.memmap(path, np.uint8, "c")
@@ -183,12 +183,12 @@ def _is_intact(path: Path, facts: Mapping[str, Any]) -> bool:
 
 
 def _state(found: os.stat_result) -> list[int]:
-    """What changes whenever somebody writes to a file, or puts another in its place."""
+    """Numbers that change whenever a file is written to or replaced."""
     return [found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def _sampled(path: Path, size: int) -> str:
-    """A digest of pages all over a file."""
+    """A digest of sample pages from the whole file."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         for number in range(_SAMPLES):
@@ -198,7 +198,7 @@ def _sampled(path: Path, size: int) -> str:
 
 
 def _digest(path: Path) -> str:
-    """A digest of all of a file: of the digests of its pieces, which several threads read."""
+    """A digest of a whole file: of the digests of its pieces, which several threads read."""
     with path.open("rb", buffering=0) as file, ThreadPoolExecutor(usable_cpus()) as pool:
 
         def digest(start: int) -> bytes:
@@ -256,14 +256,14 @@ def _dim(data: int | str) -> Dim:
     return data if isinstance(data, int) else DimText(data)
 
 
-_IMPORT_SECONDS = 5  # what importing fxlite takes at most
+_IMPORT_SECONDS = 5  # importing fxlite takes at most so long
 _PIECE = 1 << 23  # bytes that one thread digests at a time
 
 
 def program_key(module: GraphModule, options: Mapping[str, Any]) -> str | None:
-    """The key, or None for a program that must be compiled anew: it calls ops of the user, whose
-    code is not looked at, or holds what cannot be written down; or fxlite's source was edited while
-    this process was running; or there is no compiler."""
+    """The key, or None for a program that must be compiled again each time: it calls ops of the user,
+    whose code is not examined, or contains something that cannot be serialized; or fxlite's source was
+    edited while this process was running; or there is no compiler."""
     source = _source_identity()
     if source is None or not _calls_own_ops(module):
         return None
@@ -274,7 +274,7 @@ def program_key(module: GraphModule, options: Mapping[str, Any]) -> str | None:
         with paused_gc():
             graph = json.dumps(describe_module(module, dropped))
         content = digest_arrays(arrays.values()).hex()
-    except (FxliteError, TypeError, ValueError):  # compiling says what is wrong
+    except (FxliteError, TypeError, ValueError):  # compiling will report the problem
         return None
     if dropped:
         return None
@@ -288,15 +288,15 @@ def program_key(module: GraphModule, options: Mapping[str, Any]) -> str | None:
 
 
 def digest_arrays(arrays: Iterable[Array]) -> bytes:
-    """A digest of the elements of arrays, one after another, in C order. Pages of files that are
-    mapped leave this process's memory again."""
+    """A digest of the elements of arrays, one after another, in C order. Pages of mapped files are
+    released from this process's memory again."""
 
     def digest(piece: Array) -> bytes:
         found = fingerprint(piece)
         release(piece)
         return found
 
-    with ThreadPoolExecutor(usable_cpus()) as pool:  # ctypes calls without the GIL
+    with ThreadPoolExecutor(usable_cpus()) as pool:  # ctypes releases the GIL during calls
         return hashlib.sha256(b"".join(pool.map(digest, _pieces(arrays)))).digest()
 
 
@@ -308,7 +308,7 @@ def _pieces(arrays: Iterable[Array]) -> Iterator[Array]:
 
 
 def _calls_own_ops(module: GraphModule) -> bool:
-    """Whether all ops are fxlite's, here and in the modules it calls."""
+    """Whether any op, here and in the modules it calls, is the user's."""
     for each in module.modules():
         if isinstance(each, GraphModule):
             ops = {n.target for n in nodes_inside(each.graph) if isinstance(n.target, Op)}
@@ -325,7 +325,7 @@ def _is_own(op: Op) -> bool:
 @cache
 def _source_identity() -> str | None:
     """A digest of names, sizes and times of fxlite's files; None if one is newer than the import of
-    fxlite, so that what runs may be an older one."""
+    fxlite, so that the running code may be older."""
     facts: list[tuple[str, int, int]] = []
     for folder, _, names in os.walk(Path(fxlite.__file__).parent, followlinks=True):
         for name in names:

@@ -1,4 +1,4 @@
-"""What the host needs to run emitted CUDA kernels, wherever they run.
+"""What the host needs to run emitted CUDA kernels, on a GPU or on the CPU.
 
 In: CUDA C source whose kernels are ``extern "C" __global__ void name(...)``.  Out: their
 parameter lists (:func:`parse_kernels`), and :class:`Launcher`, the interface that
@@ -43,7 +43,7 @@ class DeviceBuffer(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes, as it was asked for."""
+        """The requested size in bytes."""
         ...
 
 
@@ -63,17 +63,16 @@ class Launcher(Protocol):
         ...
 
     def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """Wait for the launches before it, then return the buffer's content as a new array."""
+        """Wait for earlier launches, then return the buffer's content as a new array."""
         ...
 
     def copy(self, source: Any, into: DeviceBuffer | None = None) -> DeviceBuffer:
-        """Copy memory of the device: a buffer of this launcher, or an object with
-        ``__cuda_array_interface__`` whose elements are dense, to a new buffer, or into an existing
-        one of its size."""
+        """Copy device memory to a new buffer, or into an existing one of its size: a buffer of this
+        launcher, or an object with ``__cuda_array_interface__`` whose elements are dense."""
         ...
 
     def record(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What repeats the launches that ``run`` makes, with the same arguments, at less cost."""
+        """A function that repeats the launches that ``run`` makes, with the same arguments, at less cost."""
         ...
 
     def launch(
@@ -88,20 +87,20 @@ class Launcher(Protocol):
         ...
 
     def synchronize(self) -> None:
-        """Wait until every launch has ended; errors of kernels surface here at the latest."""
+        """Wait until every launch has ended; errors of kernels are raised here at the latest."""
         ...
 
     def free(self, buffer: DeviceBuffer) -> None:
-        """Give the memory back; the buffer must not be used afterwards."""
+        """Release the memory; the buffer must not be used afterwards."""
         ...
 
 
 class DeviceArray:
-    """A dense array in a device's memory: what ``on_device`` of a compiled model returns.
+    """A dense array in a device's memory, as ``on_device`` of a compiled model returns it.
 
-    Whoever takes ``__cuda_array_interface__`` (torch.as_tensor(a, device="cuda"), cupy.asarray, numba)
-    shares its memory, which lives as long as the array; ``numpy()`` and ``np.asarray`` copy it to the
-    host. What computed it has ended.
+    Libraries that accept ``__cuda_array_interface__`` (torch.as_tensor(a, device="cuda"), cupy.asarray,
+    numba) share its memory, which lives as long as the array; ``numpy()`` and ``np.asarray`` copy it to
+    the host. Its computation has finished.
     """
 
     def __init__(self, launcher: Launcher, buffer: DeviceBuffer, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -121,7 +120,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3 of numba's protocol. There is none of memory that only the shim knows."""
+        """Version 3 of numba's protocol. Not available for memory of the CPU shim."""
         if not isinstance(address := getattr(self.buffer, "address", None), int):
             raise AttributeError("__cuda_array_interface__")
         data = (address, False)
@@ -148,7 +147,7 @@ SCALARS: dict[str, type[Any]] = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
 }
-"""The types a parameter can have besides pointers, and their ctypes."""
+"""The types that a parameter can have besides pointers, and their ctypes."""
 
 
 @dataclass(frozen=True)
@@ -253,10 +252,10 @@ MOST_BLOCKS = (0x7FFFFFFF, 0xFFFF, 0xFFFF)
 
 
 def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
-    """`sizes` (one to three integers, none negative) filled up with ones.
+    """`sizes` (one to three integers, none negative), padded with ones.
 
     Raises:
-        ValueError: anything else, also more than a device takes.
+        ValueError: anything else, or more than a device allows.
     """
     values = [int(size) for size in sizes]
     if not 1 <= len(values) <= 3 or any(not 0 <= v <= n for v, n in zip(values, MOST_BLOCKS)):
@@ -266,7 +265,7 @@ def three(sizes: Sequence[int], what: str) -> tuple[int, int, int]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that other processes see all of it or nothing; make its folder if needed."""
+    """Write a file so that other processes see all of it or nothing; creates its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     try:

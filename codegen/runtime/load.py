@@ -1,9 +1,9 @@
 """Loads a compiled shared object and makes it callable with NumPy arrays.
 
 In come the `Entry`, the `Library` that `build` made, and the packed weights; out comes a
-`CompiledFunction`. Calls go through the extension inside the shared object when there is one, else
-through ctypes on `NAME_run`; both check the same things, raise the same errors, keep their
-workspaces between calls, and let other Python threads run meanwhile.
+`CompiledFunction`. Calls go through the extension inside the shared object if there is one, or else
+through ctypes to `NAME_run`. Both make the same checks, raise the same errors, keep their workspaces
+between calls, and let other Python threads run meanwhile.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fxlite.codegen.runtime.toolchain import usable_cpus
 from fxlite.types.dtypes import dtype
 
 MOST_THREADS = 4096
-"""Of a call: each takes scratch memory, of which there is a bound so."""
+"""The largest number of threads in a call: each takes scratch memory, which is thereby bounded."""
 _ALIGNMENT = 64  # bytes, of workspace and weights
 _INDEX_OUT_OF_RANGE, _OUT_OF_MEMORY, _WRONG_PROCESSOR = 1, 2, 3  # fx_math.h
 _NO_FACTORS = 6
 
-# Shared with every loaded model: the most threads a call may use, and whether a call has used more
+# Shared with every loaded model: the most threads that a call may use, and whether a call has used more
 # than one. libgomp's threads do not survive a fork, and a parallel loop in the child would wait for
-# them for ever, so that a child of a process that has run one stays with a single thread.
+# them forever; therefore a child of a process that has run a parallel loop keeps to a single thread.
 _PROCESS = np.array([np.iinfo(np.int32).max, 0], dtype=np.int32)
 
 
@@ -51,10 +51,10 @@ if hasattr(os, "register_at_fork"):
 class CompiledFunction:
     """A compiled model: call it with NumPy arrays, by position or by keyword.
 
-    Returns a new array, or a tuple of them. Calls from several threads run at the same time.
-    Raises `TypeError` (dtype, not an array, missing or unexpected argument), `ValueError` (rank,
-    dims), `IndexError` (an index in the data is out of range), `MemoryError` (a value, or results
-    and workspace together, are larger than `memory_limit` or cannot be had).
+    Returns a new array, or a tuple of arrays. Calls from several threads run concurrently. Raises
+    `TypeError` (dtype, not an array, missing or unexpected argument), `ValueError` (rank, dims),
+    `IndexError` (an index in the data is out of range), `MemoryError` (a value, or results and
+    workspace together, exceed `memory_limit` or cannot be allocated).
     """
 
     # As a slot, `__call__` is the extension's own function; a method around it would cost 0.2 us.
@@ -73,8 +73,8 @@ class CompiledFunction:
     ) -> None:
         """`weights` is copied unless it is an array aligned to 64 bytes.
 
-        Raises `BuildError` when the shared object cannot be loaded, and what
-        :func:`checked_threads` and :func:`~.sizes.checked_limit` raise.
+        Raises `BuildError` if the shared object cannot be loaded, and what :func:`checked_threads` and
+        :func:`~.sizes.checked_limit` raise.
         """
         self.entry, self.library = entry, library
         self._threads, self._limit = np.ones(1, np.int32), np.empty(1, np.int64)
@@ -82,7 +82,7 @@ class CompiledFunction:
         self.n_threads = default_threads() if n_threads is None else n_threads
         shared, blob = _open(entry, library), _aligned(weights)
         self.interface = "ctypes"
-        """Which way calls go: `"extension"` or `"ctypes"`."""
+        """How calls are made: `"extension"` or `"ctypes"`."""
         if use_extension and hasattr(shared, f"PyInit_{MODULE_NAME}"):
             self.interface = "extension"
             self.__call__ = _connect_extension(entry, library, blob, self._threads, self._limit)
@@ -104,17 +104,17 @@ class CompiledFunction:
 
 
 def default_threads() -> int:
-    """`OMP_NUM_THREADS` (its first number), else the number of CPUs this process may use, where
-    that is not a number from 1 to :data:`MOST_THREADS`."""
+    """`OMP_NUM_THREADS` (its first number) if that is a number from 1 to :data:`MOST_THREADS`, or else the
+    number of CPUs that this process may use."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     is_number = first.isascii() and first.isdecimal() and len(first) <= len(str(MOST_THREADS))
     return int(first) if is_number and 1 <= int(first) <= MOST_THREADS else usable_cpus()
 
 
 def checked_threads(value: Any) -> int:
-    """A number of threads that a caller asked for.
+    """A number of threads given by a caller.
 
-    Raises ArgumentError, which is a TypeError, for what is not an integer, and OptionError, a
+    Raises ArgumentError, which is a TypeError, for anything but an integer, and OptionError, a
     ValueError, for one that is not from 1 to :data:`MOST_THREADS`."""
     number = whole_number(value, "threads must be an integer")
     if not 1 <= number <= MOST_THREADS:
@@ -123,7 +123,7 @@ def checked_threads(value: Any) -> int:
 
 
 def _aligned(weights: bytes | Array) -> Array:
-    """The weights as bytes that start at a multiple of 64; the same memory when it does already."""
+    """The weights as bytes that start at a multiple of 64; not copied if they do already."""
     source = np.frombuffer(weights, np.uint8) if isinstance(weights, bytes) else weights
     source = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
     if source.ctypes.data % _ALIGNMENT == 0:
@@ -141,7 +141,7 @@ def aligned_empty(size: int) -> Array:
 
 
 def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> NoReturn:
-    """Raise what an `fx_error` means."""
+    """Raise the exception for an `fx_error`."""
     if code == _INDEX_OUT_OF_RANGE:
         known = 0 <= where < len(entry.locations)
         place = entry.locations[where] if known else f"place {where}"
@@ -171,7 +171,7 @@ def _crosses_as_bits(entry: Entry) -> bool:
 
 
 def _restored(entry: Entry, result: Any) -> Any:
-    """bf16 outputs come back as uint16; give them their dtype."""
+    """bf16 outputs arrive as uint16; give them their dtype."""
     if not _crosses_as_bits(entry):
         return result
     outputs = (result,) if entry.single_output else result
@@ -182,7 +182,7 @@ def _restored(entry: Entry, result: Any) -> Any:
 def _connect_extension(
     entry: Entry, library: Library, weights: Array, n_threads: Array, limit: Array
 ) -> Callable[..., Any]:
-    """The extension's callable. None of what it holds refers back to it: no cycle keeps weights."""
+    """The extension's callable. Nothing that it holds refers back to it, so no cycle keeps weights alive."""
     loader = importlib.machinery.ExtensionFileLoader(MODULE_NAME, str(library.path))
     spec = importlib.util.spec_from_loader(MODULE_NAME, loader)
     assert spec is not None
@@ -196,17 +196,17 @@ def _connect_extension(
     )
     if not _crosses_as_bits(entry):
         return call
-    # In the extension's eyes bf16 is uint16, which a user's array must not be.
+    # The extension sees bf16 as uint16, but a user's array must not have that dtype.
     return lambda *args, **kwargs: _retry(entry, limit, run, args, kwargs)
 
 
 def _retry(
     entry: Entry, limit: Array, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Any:
-    """A call that the extension did not take as it was: copy what can be, or explain."""
+    """Repeat a call that the extension did not accept: copy arrays if that helps, or raise the error."""
     arrays, dims = bind_arguments(entry, args, kwargs, int(limit[0]))
     result = run(*arrays)
-    if result is NotImplemented:  # the extension gives up on outputs of negative size, too
+    if result is NotImplemented:  # the extension also gives up on outputs of negative size
         for spec in entry.outputs:
             entry.output_shape(spec, dims)
         raise RuntimeError(f"{entry.name}(): the extension's checks disagree with Python's")
@@ -229,7 +229,7 @@ def _open(entry: Entry, library: Library) -> ctypes.CDLL:
 def _connect_ctypes(
     entry: Entry, shared: ctypes.CDLL, weights: Array, n_threads: Array, limit: Array
 ) -> Callable[..., Any]:
-    """`NAME_run` through ctypes."""
+    """A callable for `NAME_run` through ctypes."""
     workspace_bytes, run = shared[f"{entry.name}_workspace_bytes"], shared[f"{entry.name}_run"]
     weights_pointer = weights.ctypes.data_as(ctypes.c_void_p)  # keeps the array alive
     dims_types = [ctypes.c_int64] * len(entry.dims)
@@ -237,7 +237,7 @@ def _connect_ctypes(
     workspace_bytes.argtypes, workspace_bytes.restype = [*dims_types, ctypes.c_int], ctypes.c_int64
     run.argtypes = [*pointers, *dims_types, *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Error))]
     run.restype = ctypes.c_int
-    idle: list[Array] = []  # workspaces; the lock guards it
+    idle: list[Array] = []  # workspaces, guarded by the lock
     lock = threading.Lock()
 
     def take_workspace(size: int) -> Array:
@@ -245,7 +245,7 @@ def _connect_ctypes(
             workspace = idle.pop() if idle else None
         if workspace is not None and workspace.size >= size:
             return workspace
-        del workspace  # before the larger one is made
+        del workspace  # before the larger one is allocated
         try:
             return aligned_empty(size)
         except (MemoryError, ValueError):

@@ -1,9 +1,9 @@
-"""Measures what this machine can do at most: arithmetic and memory, on one thread and on all.
+"""Measures the limits of this machine: arithmetic and memory, on one thread and on all.
 
-In: nothing but the machine. Out: :class:`fxlite.show.node_cost.Roofs`, kept in the cache folder by
-CPU, compiler and number of usable CPUs. The work is done by ``roofs.c``, one process for each rate,
-so that a rate is no business of the Python that asks, and an instruction that the CPU refuses after
-all stops no more than its own measurement.
+In: the machine. Out: :class:`fxlite.show.node_cost.Roofs`, kept in the cache folder by CPU, compiler
+and number of usable CPUs. The work is done by ``roofs.c``, in one process for each rate, so that the
+state of this Python process has no influence, and an instruction that the CPU does not support after
+all ends only its own measurement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TRIALS = 3
 _SMALLEST_ARRAY = 256 << 20  # bytes; larger than most last-level caches several times over
 _LARGEST_ARRAY = 2 << 30
 _RATES = ("one_thread", "all_threads")
-_TIMEOUT = 120  # seconds; a measurement that is stuck is left out
+_TIMEOUT = 120  # seconds; a measurement that does not end is left out
 
 #: Name, unit, which sets of instructions it needs (one of them), and how it is measured.
 _COMPUTE = (
@@ -52,15 +52,15 @@ _COMPUTE = (
 
 
 def machine_roofs(refresh: bool = False) -> Roofs:
-    """The roofs of this machine, measured once and then found in the cache folder. That takes some
-    seconds, and measures what other programs leave over; ``refresh`` measures again and keeps the
-    better of each rate.
+    """The roofs of this machine, measured once and then taken from the cache folder. Measuring takes some
+    seconds, and other programs reduce the rates; ``refresh`` measures again and keeps the better value of
+    each rate.
 
     Raises `CompilerNotFound` and `BuildError`."""
     folder, key = cache_folder() / "roofs", _key()
     known: Roofs | None = None
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        known = _from_data(find_note(folder, key) or {})  # else not measured yet
+        known = _from_data(find_note(folder, key) or {})  # None if not measured yet
     if known is not None and not refresh:
         return known
     found = _better(measure(), known)
@@ -69,7 +69,7 @@ def machine_roofs(refresh: bool = False) -> Roofs:
 
 
 def _better(found: Roofs, known: Roofs | None) -> Roofs:
-    """The higher of each rate: nothing makes a machine faster than it is."""
+    """The higher of each rate, because nothing makes a machine faster than it is."""
     if known is None:
         return found
     roofs = dict(found.roofs)
@@ -81,10 +81,10 @@ def _better(found: Roofs, known: Roofs | None) -> Roofs:
 
 
 def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
-    """Measure all rates, each for ``seconds`` on one thread and on all. ``array_bytes`` is the size
-    of the arrays in memory; default several times the last-level cache.
+    """Measure all rates, each for ``seconds`` on one thread and on all. ``array_bytes`` is the size of the
+    arrays in memory, by default several times the last-level cache.
 
-    Raises as :func:`machine_roofs`."""
+    Raises what :func:`machine_roofs` raises."""
     program = build_executable({"roofs.c": _source()}, name="roofs")
     threads = usable_cpus() if find_compiler().openmp else 1
     cache = last_level_cache()
@@ -125,7 +125,7 @@ def measure(seconds: float = SECONDS, array_bytes: int | None = None) -> Roofs:
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache that the first CPU has; 32 MiB where the system does not say."""
+    """Bytes of the largest cache of the first CPU; 32 MiB if the system does not report it."""
     return max(cache_sizes().values(), default=0) or 32 << 20
 
 

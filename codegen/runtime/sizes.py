@@ -1,13 +1,13 @@
-"""Whether the values of a call can be: they are counted before anything is allocated or computed.
+"""Checks that the sizes of a call's values are possible, before anything is allocated or computed.
 
-In: the values of a program whose sizes depend on named dims, the dims of a call, and how many bytes
-one value may take. Out: nothing, or the error that names the value, its type and its bytes.
+In: the values of a program whose sizes depend on named dims, the dims of a call, and the most bytes
+that one value may take. Out: nothing, or the error that names the value, its type and its bytes.
 
-Compiled code counts elements and offsets in 64-bit integers, which wrap silently; so no value, not
-even one that is never stored, may have more than :data:`ANY_VALUE` bytes, with axes of no elements
-counted as one, as NumPy does: then no product of some of its axes wraps either. Values that take
-memory are bounded by the *memory limit*, too. Systems promise more memory than they have and end
-processes that use it, so that a failed allocation comes too late.
+Compiled code counts elements and offsets in 64-bit integers, which wrap silently. Therefore no value,
+even one that is never stored, may have more than :data:`ANY_VALUE` bytes, where empty axes count as
+one, as in NumPy: then no product of some of its axes wraps either. Values that take memory are also
+bounded by the *memory limit*. Systems promise more memory than they have and kill processes that use
+it, so that an allocation would fail too late.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 ANY_VALUE = 1 << 56
 """The most bytes of a value, stored or not, with empty axes counted as one element."""
 STORED_VALUE = 1 << 47
-"""The most bytes of a stored value: the addresses of a process on x86-64."""
+"""The most bytes of a stored value: the address space of a process on x86-64."""
 HOLLOW = 1 << 32
-"""Bytes from which a value without elements is *hollow*: kernels would loop over its other axes."""
+"""Number of bytes from which a value without elements is *hollow*: kernels would loop over its other axes."""
 CONSTANT = 1 << 30
-"""Bytes from which a value is counted although its sizes are numbers."""
+"""Number of bytes from which a value is checked in each call although its sizes are numbers."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class ValueSize:
-    """A value that is counted before a call: its name, its dtype's name and bytes, its shape, the
-    line of the program that makes it, and whether it takes memory of its own."""
+    """A value that is checked before a call: its name, its dtype's name and bytes, its shape, the line of
+    the program that computes it, and whether it takes memory of its own."""
 
     name: str
     dtype: str
@@ -57,7 +57,7 @@ class ValueSize:
         return f"{self.name}{place}, {self.dtype}[{','.join(map(str, self.shape))}]"
 
     def sizes(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """Its shape in a call. Raises ValueError when a divisor is not positive."""
+        """Its shape in a call. Raises ValueError if a divisor is not positive."""
         return tuple(d if isinstance(d, int) else d.evaluate(dims) for d in self.shape)
 
     def bytes_counted(self, sizes: Sequence[int]) -> int:
@@ -68,11 +68,11 @@ class ValueSize:
 def count_values(
     values: Iterable[ValueSize], dims: Mapping[str, int], most: int, title: str, sources: str = ""
 ) -> ValueSize | None:
-    """Count the values of a call of ``title`` that may store values of ``most`` bytes; ``sources``
-    says where its dims come from. Returns the first hollow value, or None.
+    """Check the values of a call of ``title`` that may store values of ``most`` bytes; ``sources`` says
+    where its dims come from. Returns the first hollow value, or None.
 
-    Raises MemoryLimitError for a value that is too large, ShapeError for one that has a negative
-    size or a divisor that is not positive."""
+    Raises MemoryLimitError for a value that is too large, and ShapeError for one with a negative size
+    or a divisor that is not positive."""
     hollow = None
     given = f" for {sources}" if sources else ""
     for value in values:
@@ -98,9 +98,9 @@ def count_values(
 
 
 def memory_limit() -> int:
-    """The most bytes of a value, and of results and workspace of a call together:
-    ``FXLITE_MEMORY_LIMIT`` gigabytes, without a limit if that is 0; else the memory and swap of
-    this machine, or what its control group leaves of them. What is no number counts as not set."""
+    """The most bytes of a value, and of the results and workspace of a call together. It is
+    ``FXLITE_MEMORY_LIMIT`` gigabytes, where 0 means no limit; by default the memory and swap of this
+    machine, or what its control group allows. A value that is not a number counts as not set."""
     try:
         gigabytes = float(os.environ.get("FXLITE_MEMORY_LIMIT", ""))
     except ValueError:
@@ -111,7 +111,7 @@ def memory_limit() -> int:
 
 
 def whole_number(value: Any, rule: str) -> int:
-    """The integer that a caller gave. Raises ArgumentError, with the rule, for anything else."""
+    """The integer given by a caller. Raises ArgumentError, with the rule, for anything else."""
     if not isinstance(value, (bool, np.bool_)):
         with contextlib.suppress(TypeError):
             return operator.index(value)
@@ -119,7 +119,7 @@ def whole_number(value: Any, rule: str) -> int:
 
 
 def checked_limit(value: Any) -> int:
-    """A memory limit that a caller gave, in bytes. Raises ArgumentError for what is not an integer and
+    """A memory limit given by a caller, in bytes. Raises ArgumentError for anything but an integer, and
     OptionError, a ValueError, for one below 1."""
     number = whole_number(value, "memory_limit must be an integer, a number of bytes")
     if number < 1:
@@ -134,7 +134,7 @@ def _memory_of_machine() -> int:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         found.append(physical + _swap())
     except (OSError, ValueError):
-        pass  # a system that does not say
+        pass  # a system that does not report it
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
             found.append(int((_CGROUP / name).read_text(encoding="utf-8")))

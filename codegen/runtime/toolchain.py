@@ -1,16 +1,16 @@
-"""Which C compiler to call, with which flags, and the processor that code is made for: this
-machine's, or the one that `$FXLITE_MARCH` names.
+"""The C compiler and its flags, and the processor for which code is generated: that of this machine,
+or the one that `$FXLITE_MARCH` names.
 
-In comes the environment: `$CC`, `$PATH`, `$FXLITE_CACHE`. Out come a `Compiler` (its command,
-version, and whether OpenMP works), whose identity goes into the key of each cached build, and the
-flags that every build uses. On a second start nothing here runs a process.
+In comes the environment: `$CC`, `$PATH`, `$FXLITE_CACHE`. Out come a `Compiler` (its command, its
+version, and whether OpenMP works), whose identity is part of the key of each cached build, and the flags
+that every build uses. After the first start nothing here runs a process.
 
-In come `/proc/cpuinfo`, the sizes of the caches, and `$FXLITE_MARCH`, one of the names that the C
-compiler knows for ``-march=`` (``-mcpu=`` on ARM and POWER): ``haswell``, ``x86-64-v3``. Out come
-the compiler's flags, the processor's sets of instructions, by which kernels and cost models choose,
-and the text that tells one processor from another in keys of the cache. Whatever depends on the
-processor asks here, so that the variable makes this machine compile, predict and measure as one
-with fewer instructions does. `$FXLITE_CFLAGS` adds flags to every build, such as ``-g`` for a debugger.
+In come `/proc/cpuinfo`, the sizes of the caches, and `$FXLITE_MARCH`, a name that the C compiler
+accepts for ``-march=`` (``-mcpu=`` on ARM and POWER): ``haswell``, ``x86-64-v3``. Out come the
+compiler's flags, the processor's instruction sets, by which kernels and cost models are chosen, and the
+text that distinguishes processors in keys of the cache. Everything that depends on the processor asks
+here, so that the variable makes this machine compile, predict and measure like one with fewer
+instructions. `$FXLITE_CFLAGS` adds flags to every build, such as ``-g`` for a debugger.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class UnknownProcessor(FxliteError, ValueError):
 
 
 def march() -> str:
-    """The name of the processor that code is made for: `$FXLITE_MARCH`, else ``native``.
+    """The name of the processor for which code is generated: `$FXLITE_MARCH`, or else ``native``.
 
-    Raises `UnknownProcessor` for what cannot be such a name."""
+    Raises `UnknownProcessor` for text that cannot be such a name."""
     name = os.environ.get("FXLITE_MARCH", "").strip() or "native"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name):
         raise UnknownProcessor(
@@ -61,22 +61,22 @@ def march_flag() -> str:
 
 
 def compile_flags() -> tuple[str, ...]:
-    """What compiles every file: the flags for any processor, those for this one, and then those in
+    """The flags for every compilation: those for any processor, those for this one, and those in
     `$FXLITE_CFLAGS`, separated by spaces.
 
-    Raises as `instruction_sets` and `find_compiler`."""
+    Raises what `instruction_sets` and `find_compiler` raise."""
     if march() != "native":
         instruction_sets()
     l2 = cache_sizes().get(2) or 1 << 20
     own = GCC_FLAGS if find_compiler().is_gcc else ()
-    cut = f"-DL2_BYTES={l2}"  # products are cut by it
+    cut = f"-DL2_BYTES={l2}"  # products are divided into blocks by it
     wide = WIDE_FLAGS if _IS_X86 else ()
     return (*COMPILE_FLAGS, *own, march_flag(), *wide, cut, *os.environ.get("FXLITE_CFLAGS", "").split())
 
 
 @cache
 def cache_sizes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
-    """Bytes of the first CPU's caches for data, by level; empty where the system does not say."""
+    """Bytes of the first CPU's data caches, by level; empty if the system does not report them."""
     sizes: dict[int, int] = {}
     for folder in caches.glob("index*"):
         try:
@@ -94,11 +94,11 @@ def cache_sizes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> di
 
 
 def instruction_sets() -> frozenset[str]:
-    """The sets of instructions that code may use, as Linux calls them without underscores:
-    ``avx2``, ``avx512vnni``, ``amxbf16``. Those of this machine, or those that the compiler takes
-    the processor of `$FXLITE_MARCH` to have.
+    """The instruction sets that code may use, with Linux's names without underscores: ``avx2``,
+    ``avx512vnni``, ``amxbf16``. They are those of this machine, or those that the compiler assumes for
+    `$FXLITE_MARCH`.
 
-    Raises `UnknownProcessor`, and `CompilerNotFound` where a processor is named."""
+    Raises `UnknownProcessor`, and `CompilerNotFound` if a processor is named."""
     if march() == "native":
         return frozenset(word.replace("_", "") for word in _machine().split())
     return _compiled_for(find_compiler().command, march_flag())
@@ -107,7 +107,7 @@ def instruction_sets() -> frozenset[str]:
 @cache
 def _compiled_for(command: tuple[str, ...], flag: str) -> frozenset[str]:
     """The names of the macros that the compiler defines with a flag, in lower case and without
-    underscores: GCC and Clang call them as Linux does (``__AVX512VNNI__``)."""
+    underscores: GCC and Clang name them as Linux does (``__AVX512VNNI__``)."""
     asked = subprocess.run([*command, flag, "-dM", "-E", "-x", "c", os.devnull], capture_output=True, text=True)
     if asked.returncode != 0:
         reason = next(iter(asked.stderr.strip().splitlines()), "no reason given")
@@ -119,7 +119,7 @@ def _compiled_for(command: tuple[str, ...], flag: str) -> frozenset[str]:
 
 
 def has_bf16_tiles() -> bool:
-    """Whether the processor multiplies tiles of bf16 (AMX), and the system lets programs do so."""
+    """Whether the processor multiplies tiles of bf16 (AMX), and the system lets programs use them."""
     return "amxbf16" in instruction_sets()
 
 
@@ -145,7 +145,7 @@ def _machine() -> str:
 
 
 def processor_name() -> str:
-    """What the processor is called, and how it is used where `$FXLITE_MARCH` says so."""
+    """The name of the processor, and how `$FXLITE_MARCH` restricts its use, if it does."""
     name = platform.processor() or platform.machine()
     for line in _machine().splitlines():
         if line.startswith("model name"):
@@ -153,8 +153,8 @@ def processor_name() -> str:
     return name if march() == "native" else f"{name}, used as {march()}"
 
 
-# What compiles every file; `target.compile_flags` adds those that name the processor. Never
-# -ffast-math: NaN, infinity and -0.0 must come out right.
+# The flags for every file; `target.compile_flags` adds those that name the processor. Never
+# -ffast-math: NaN, infinity and -0.0 must be computed correctly.
 COMPILE_FLAGS = (
     "-std=gnu11",  # C11 with GCC's vector types and statement expressions
     "-O3",
@@ -166,13 +166,13 @@ COMPILE_FLAGS = (
     "-Werror=implicit-function-declaration",  # a missing helper is found here, not when loading
     "-pipe",  # no assembly text in /tmp
 )
-# -O3 of GCC makes tiles of loops over rows, and with that takes the accumulators of a short sum out of
-# registers: rows of 32 numbers took four times as long.
+# -O3 of GCC tiles loops over rows, which takes the accumulators of a short sum out of registers: rows of
+# 32 numbers took four times as long.
 GCC_FLAGS = ("-fno-loop-unroll-and-jam",)
-# Compilers use half of AVX-512's registers in loops of Intel's processors, lest their clock slows down; but the
-# tiles, which take most of the time, are of whole ones (EfficientNet B0: 0.84 of the time).
+# In loops, compilers use half of the width of AVX-512's registers on Intel's processors, lest their clock
+# slows down; but the tiles, which take most of the time, use the full width (EfficientNet B0: 0.84 of the time).
 WIDE_FLAGS = ("-mprefer-vector-width=512",)
-# What makes a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.
+# The flags for a shared object. -Bsymbolic: a kernel called `index` or `round` is ours, not libc's.
 SHARED_FLAGS = (
     ("-shared", "-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-shared", "-Wl,-Bsymbolic")
 )
@@ -203,7 +203,7 @@ class CompilerNotFound(FxliteError, RuntimeError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler that runs: `command` starts its command line, `openmp` says -fopenmp works."""
+    """A C compiler that runs: `command` starts its command line; `openmp` says whether -fopenmp works."""
 
     command: tuple[str, ...]
     version: str
@@ -217,7 +217,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler:
-    """`$CC`, which may hold arguments, else the first of gcc, clang, cc, zig that runs.
+    """`$CC`, which may contain arguments, or else the first of gcc, clang, cc, zig that runs.
 
     Raises `CompilerNotFound`, whose message says what to install or set.
     """
@@ -246,7 +246,7 @@ def _find_compiler(named: str, search_path: str, folder: str) -> Compiler:
 
 
 def _examine(command: Sequence[str], search_path: str, folder: str) -> Compiler | None:
-    """What is known of a compiler, asked once per compiler binary and kept in the cache folder."""
+    """Facts about a compiler, found once per compiler binary and kept in the cache folder."""
     path = shutil.which(command[0], path=search_path)
     if path is None:
         return None

@@ -1,13 +1,13 @@
 """Candidates of one kernel, compiled into one shared object and run on data of the kernel's shapes.
 
 In: for each candidate the calls that compute the same value, and sizes of the named dims. Out:
-:func:`source`, a C file, and :class:`Harness`, which runs what was built from it and gives seconds
-or results. A run finds in the caches what it finds within the model: the kernel's inputs, and of
-weights what the rest of the model leaves there.
+:func:`source`, a C file, and :class:`Harness`, which runs the library built from it and returns
+seconds or results. A run finds the same data in the caches as within the model: the kernel's inputs,
+and of the weights only what the rest of the model leaves there.
 
 Candidates take turns (0 1 2, 1 2 0, ...), so that a slow moment hits all of them, and are compared
-within rounds; one that is clearly worse is not run again. All have to compute the same value, or an
-error names the one that differs.
+within rounds; one that is clearly worse is not run again. All must compute the same value; otherwise
+an error names the one that differs.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ _PARAMETERS = (
 @dataclass(frozen=True)
 class Candidate:
     """One way to compute a kernel's value: calls in order, each of a function of its own, and the
-    weights that they packed."""
+    weights that they need packed."""
 
     calls: tuple[Call, ...]
     packed: Packed
 
     @property
     def arguments(self) -> list[str]:
-        """What the functions are given, each once."""
+        """The arguments of the functions, each once."""
         return [*dict.fromkeys(a for call in self.calls for a in call.arguments)]
 
     @property
     def values(self) -> list[Node]:
-        """What is read and stored, weights left out."""
+        """The values that are read and stored, without weights."""
         found: dict[Node, None] = {}
         for call in self.calls:
             read = (n for n in call.group.inputs if n.op != "get_attr")
@@ -73,7 +73,7 @@ class Candidate:
 
 
 def values_of(candidates: Sequence[Candidate]) -> list[Node]:
-    """What any of the candidates reads or stores."""
+    """The values that any of the candidates reads or stores."""
     return [*dict.fromkeys(node for c in candidates for node in c.values)]
 
 
@@ -89,7 +89,7 @@ class Harness:
         n_threads: int,
         model_bytes: int = 0,
     ) -> None:
-        """``model_bytes`` is the size of all weights of the model, as they are packed."""
+        """``model_bytes`` is the size of all packed weights of the model."""
         self.n_threads = n_threads
         self.result = candidates[0].calls[-1].group.root
         members = [node for call in candidates[0].calls for node in call.group.members]
@@ -123,7 +123,7 @@ class Harness:
         return min(taken, *shots) / self._repeats
 
     def output(self, candidate: int) -> Array:
-        """The value that a candidate computes, from the same inputs."""
+        """The value that a candidate computes from the same inputs."""
         self.arrays[self.nodes.index(self.result)].fill(0)
         self._run(candidate, 1)
         return self.arrays[self.nodes.index(self.result)].copy()
@@ -140,9 +140,9 @@ class Harness:
 def _packed_weights(
     candidates: Sequence[Candidate], weights: Mapping[Node, Array]
 ) -> tuple[list[ctypes.Array[ctypes.c_void_p]], Array]:
-    """Where each candidate's weights are, in the order of `Candidate.arguments`, and the memory
-    that holds them. It is one, as a model has one: large and small pages are dealt out by chance,
-    and make a difference of a fifth. Candidates that pack weights in the same way share them."""
+    """Where each candidate's weights are, in the order of `Candidate.arguments`, and the memory that
+    holds them. It is one block, as in a model, because memory gets large or small pages by chance, which
+    makes a difference of a fifth. Candidates that pack weights in the same way share them."""
     stored = {buffer_name(node) for node in weights}
     starts: dict[Any, int] = {}
     blobs: list[Blob] = []
@@ -164,7 +164,7 @@ def _packed_weights(
 
 
 def source(candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims: Sequence[str]) -> str:
-    """The C file: the functions of all candidates, and for each one that calls them in order."""
+    """The C file: the functions of all candidates, and for each candidate a function that calls them in order."""
     sizes = [f"    const int64_t {dim_name(dim)} = size[{i}];" for i, dim in enumerate(dims)]
     lines = [*(call.text for c in candidates for call in c.calls)]
     nodes = values_of(candidates)
@@ -195,9 +195,9 @@ def source(candidates: Sequence[Candidate], weights: Mapping[Node, Array], dims:
 
 
 def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
-    """For each value standard normal floats; zeros for the rest, which are positions in all arrays
-    but empty ones. They lie one after another, as in a model's workspace: arrays of their own would
-    all start at the same place of a page, and so of the first-level cache."""
+    """Standard normal floats for each float value, and zeros for the others, which are valid positions in
+    all arrays that are not empty. They lie one after another, as in a model's workspace: separate arrays
+    would all start at the same place of a page, and so of the first-level cache."""
     generator = np.random.default_rng(0)
     counts = [int(np.prod(shapes.substitute(n.type.shape, sizes), dtype=np.int64)) for n in nodes]
     types = [node.type.dtype for node in nodes]
@@ -213,19 +213,19 @@ def _examples(nodes: Sequence[Node], sizes: Mapping[str, int]) -> list[Array]:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to do it: ``choice`` in place of the model's, and the decision that it differs in."""
+    """One way to compute a kernel: ``choice`` in place of the model's, and the decision in which it differs."""
 
     choice: Choice = field(default_factory=dict)
     decision: Decision | None = None
 
     @property
     def name(self) -> str:
-        """``plan: channels``; for the model's choice what the model decided."""
+        """``plan: channels``; for the model's own choice "the model's choice"."""
         return ", ".join(f"{k}: {v}" for k, v in self.choice.items()) or "the model's choice"
 
     @property
     def predicted(self) -> float | None:
-        """How many times faster than its own choice the model says this is."""
+        """How many times faster than its own choice the cost model predicts this to be."""
         if self.decision is None:
             return None
         ours = self.decision.cycles(self.choice[self.decision.subject])
@@ -267,27 +267,27 @@ MARGIN = 1.03
 
 @dataclass(frozen=True)
 class Race:
-    """``times[i]``: what candidate i took in each round that it ran in. Candidate 0 is the model's
-    choice, with which the others are compared."""
+    """``times[i]`` are the seconds of candidate i in each round in which it ran. Candidate 0 is the
+    model's choice, with which the others are compared."""
 
     times: tuple[tuple[float, ...], ...]
 
     def median(self, candidate: int) -> float:
-        """The usual time of a candidate."""
+        """The median time of a candidate."""
         return statistics.median(self.times[candidate])
 
     def speedup(self, candidate: int) -> float:
-        """How many times faster than candidate 0: the median of the ratios within rounds."""
+        """How many times faster than candidate 0 it is: the median of the ratios within rounds."""
         return statistics.median(self._ratios(candidate))
 
     def _ratios(self, candidate: int) -> list[float]:
-        # rounds are counted from the first on: who is given up runs in none that follow
+        # rounds are counted from the first: a candidate that is given up runs in no later round
         return [mine / its for mine, its in zip(self.times[0], self.times[candidate])]
 
     @property
     def winner(self) -> int:
-        """The fastest candidate; 0 unless another is faster by more than :data:`MARGIN`, and in
-        three rounds of four."""
+        """The fastest candidate; 0 unless another is faster by more than :data:`MARGIN`, and faster in
+        three of four rounds."""
         best = max(range(len(self.times)), key=self.speedup)
         ratios = sorted(self._ratios(best))
         clear = self.speedup(best) > MARGIN and ratios[len(ratios) // 4] > 1
@@ -295,9 +295,9 @@ class Race:
 
 
 def race(run: Callable[[int], float], count: int, budget: float = BUDGET) -> Race:
-    """Let ``count`` candidates take turns. ``run(i)`` runs one and returns seconds; the first round
-    says how many fit into ``budget`` and does not count. Who would win has as many rounds more with
-    candidate 0: of several, one is the fastest by chance."""
+    """Let ``count`` candidates take turns. ``run(i)`` runs one and returns seconds. The first round
+    determines how many fit into ``budget`` and does not count. The winner then runs as many rounds
+    again against candidate 0, because of several candidates one is always the fastest by chance."""
     first = sum(run(i) for i in range(count))
     rounds = int(min(MOST_ROUNDS, max(LEAST_ROUNDS, budget / first if first > 0 else MOST_ROUNDS)))
     times: list[list[float]] = [[] for _ in range(count)]

@@ -1,11 +1,11 @@
-"""``autotune=True``: for each kernel, measure what its models decided against the alternatives.
+"""``autotune=True``: for each kernel, measure the cost models' decisions against the alternatives.
 
-In: an optimized module, the number of threads and sizes of the named dims. Out: a :class:`Tuning`:
-what to do about each kernel, and the measurements, which print as a table. Kernels of one form are
+In: an optimized module, the number of threads and sizes of the named dims. Out: a :class:`Tuning`: the
+decisions for each kernel, and the measurements, which print as a table. Kernels of the same form are
 measured once.
 
-What was measured is kept in the cache folder, a JSON file for each kernel and machine, so that the
-next process measures nothing. A file says in words what it is about; removing it makes the next
+Measurements are kept in the cache folder, in a JSON file for each kernel and machine, so that the next
+process measures nothing. A file describes in words what it is about; removing it makes the next
 compilation measure again.
 """
 
@@ -45,8 +45,8 @@ FOLDER = "tuning"
 
 @dataclass(frozen=True)
 class Measured:
-    """One candidate: its name, the usual seconds of a run, and how many times as fast as the
-    model's choice it was."""
+    """One candidate: its name, the median seconds of a run, and how many times faster than the model's
+    choice it was."""
 
     name: str
     seconds: float
@@ -55,15 +55,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Entry:
-    """What was measured about a kernel: ``candidates``, the model's choice first, and the number of
-    the one to take."""
+    """The measurements of a kernel: ``candidates``, the model's choice first, and the number of the one
+    to use."""
 
     candidates: tuple[Measured, ...]
     winner: int
 
 
 def find_measured(key: Sequence[Any]) -> Entry | None:
-    """What was kept under a key; None if nothing, or nothing that can be read."""
+    """The measurements stored under a key; None if there are none that can be read."""
     with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
         data = find_note(cache_folder() / FOLDER, _name(key)) or {}
         found = tuple(Measured(**candidate) for candidate in data["candidates"])
@@ -73,8 +73,8 @@ def find_measured(key: Sequence[Any]) -> Entry | None:
 
 
 def keep_measured(key: Sequence[Any], kernel: str, sizes: str, threads: int, entry: Entry) -> None:
-    """Keep what was measured about a kernel at these sizes. A cache that cannot be written costs
-    time only."""
+    """Store the measurements of a kernel at these sizes. If the cache cannot be written, only time is
+    lost."""
     about = {
         "kernel": kernel,
         "sizes": sizes,
@@ -92,8 +92,7 @@ def _name(key: Sequence[Any]) -> str:
 
 @functools.cache
 def _templates() -> str:
-    """Digest of the files that print kernels, in all rooms of code generation: other kernels need
-    other measurements."""
+    """Digest of the source files that print kernels: other kernels need other measurements."""
     digest = hashlib.sha256()
     work = [files("fxlite.codegen")]
     while work:
@@ -108,9 +107,9 @@ def _templates() -> str:
 # -- results ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TunedKernel:
-    """The kernels of one form: the first one's name and node, how many there are, what was
-    measured (seconds of a run and speed-up over the model's choice, by option), and which won;
-    ``found``: in the cache, so that nothing was measured now."""
+    """The kernels of one form: the name and node of the first, their number, the measurements by option
+    (seconds of a run and speed-up over the model's choice), and which option won. ``found`` is True if
+    they come from the cache, so that nothing was measured now."""
 
     name: str
     node: Node
@@ -121,17 +120,17 @@ class TunedKernel:
 
     @property
     def winner(self) -> Option:
-        """What is done now."""
+        """The option that is used."""
         return self.options[self.entry.winner]
 
     @property
     def speedup(self) -> float:
-        """Over what the model would have done."""
+        """The speed-up over the model's choice."""
         return self.entry.candidates[self.entry.winner].speedup
 
     @property
     def reason(self) -> str:
-        """What the ledger says."""
+        """The text for the ledger."""
         alike = f" ({self.count} kernels alike)" if self.count > 1 else ""
         if decision := self.winner.decision:
             return (
@@ -147,8 +146,8 @@ class TunedKernel:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was found; prints as a table. ``choices``, by form, and the nodes that are ``apart``
-    from their epilogues are for `fxlite.codegen.c.emit.emit`."""
+    """All measurements; prints as a table. ``choices``, by form, and the nodes that are ``apart`` from
+    their epilogues are passed to `fxlite.codegen.c.emit.emit`."""
 
     kernels: tuple[TunedKernel, ...]
     choices: Choices
@@ -158,7 +157,7 @@ class Tuning:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of `emit` that say what was found."""
+        """The options of `emit` that apply the measurements."""
         return {"choices": self.choices, "apart": self.apart}
 
     @property
@@ -168,7 +167,7 @@ class Tuning:
 
     @property
     def speedup(self) -> float:
-        """Over the model's choices, of all kernels that were measured together."""
+        """The speed-up of all measured kernels together over the model's choices."""
         before = sum(k.count * k.entry.candidates[0].seconds for k in self.kernels)
         after = sum(k.count * k.entry.candidates[0].seconds / k.speedup for k in self.kernels)
         return before / after if after else 1.0
@@ -237,7 +236,7 @@ Timer = Callable[[Harness, int], float]
 
 
 def measured_seconds(harness: Harness, candidate: int) -> float:
-    """The usual timer."""
+    """Seconds of one run, the standard way to measure."""
     return harness.seconds(candidate)
 
 
@@ -248,16 +247,17 @@ def tune(
     matmul_precision: str = "highest",
     timer: Timer = measured_seconds,
 ) -> Tuning:
-    """Decide about every kernel of an optimized module by measuring, and say so in its ledger.
+    """Decide about every kernel of an optimized module by measuring, and record it in the module's ledger.
 
-    ``sizes`` of named dims are those to measure at; others get usual ones. Raises ArgumentError for
-    names that the module has not; CodegenError where candidates compute different values."""
+    ``sizes`` gives the sizes of named dims to measure at; the others get usual sizes. Raises
+    ArgumentError for names that the module does not have, and CodegenError if candidates compute
+    different values."""
     return _Tuner(module, threads, sizes or {}, matmul_precision, timer).run()
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The kernels of one form; ``parts`` are the first one without its epilogue, and that."""
+    """The kernels of one form. ``parts`` are the first one's group without its epilogue, and the epilogue's."""
 
     key: tuple[Any, ...]
     groups: tuple[Group, ...]
@@ -280,7 +280,7 @@ class _Tuner:
         self.sizes = examples.make_cases(module, sizes)[-1].dims
         self.arrays = module_arrays(module)
         self.model_bytes = 0
-        """Of packed weights, when all kernels were seen."""
+        """Set after all kernels were seen: the bytes of packed weights."""
 
     def run(self) -> Tuning:
         planned_calls(self.module, self.matmul_precision)  # expands what templates decline
@@ -318,7 +318,7 @@ class _Tuner:
 
     # -- candidates ------------------------------------------------------------------------------
     def works(self) -> list[_Work]:
-        """The kernels about which there is something to decide, those of one form together."""
+        """The kernels about which there is something to decide, grouped by form."""
         by_form: dict[tuple[Any, ...], list[Group]] = {}
         groups = plan(self.module, templates.claims_in(self.matmul_precision)).groups
         for found in groups:
@@ -333,8 +333,8 @@ class _Tuner:
         return works
 
     def separated(self, groups: Sequence[Group]) -> dict[Node, list[Group]]:
-        """By their roots, groups with an epilogue as several: the template's and the epilogue's.
-        Not those whose epilogue would go to another contraction instead."""
+        """By root, the groups with an epilogue split in two: the template's group and the epilogue's.
+        Groups whose epilogue would join another contraction instead are left out."""
         fused = {g.anchor: g for g in groups if g.anchor is not None and g.anchor is not g.root}
         if not fused:
             return {}
@@ -353,7 +353,7 @@ class _Tuner:
         }
 
     def options(self, alike: Sequence[Group], has_parts: bool) -> tuple[Option, ...]:
-        """The model's choice for kernels of one form, and the likeliest of the others."""
+        """The model's choice for kernels of one form, and the most promising alternatives."""
         without = set() if has_parts else {"epilogue"}
         without |= {"threads"} if self.threads == 1 else set()
         packed: Packed = {}
@@ -397,7 +397,7 @@ class _Tuner:
         return build_shared({"candidates.c": text, **headers(text)}, "candidates.so")
 
     def measure(self, work: _Work, candidates: Sequence[Candidate], library: Path) -> Entry:
-        """Check the candidates and let them race; keeps what was found."""
+        """Check the candidates and let them race; stores the result."""
         harness = Harness(library, candidates, self.arrays, self.sizes, self.threads, self.model_bytes)
         check_outputs(harness, work.options, self.matmul_precision)
         found = race(lambda i: self.timer(harness, i), len(work.options))
