@@ -1,8 +1,8 @@
-"""What a product on CUDA counts: the rows, columns and steps of k of a matrix product, or of a
-convolution, which is one, too. Its rows are output pixels, its columns output channels, and its k
-runs over a window; its image is read in place, so nothing is copied before.
+"""The axes that a product on CUDA counts: the rows, columns and steps of k of a matrix product, or of a
+convolution treated as one: its rows are output pixels, its columns output channels, and its k runs over
+a window. The image is read in place, so nothing is copied first.
 
-In: a lowered group. Out: :class:`Counted`, what :mod:`fxlite.codegen.cuda.gemm` walks over.
+In: a lowered group. Out: :class:`Counted`, over which :mod:`fxlite.codegen.cuda.gemm` walks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fxlite.scalar.expr import Expr, Load, MultiIndex
 from fxlite.scalar.index import DimVar, Index, Var, flatten, product, unflatten
 
 FOUR = 4
-"""Neighbours that are read at once where they can be."""
+"""The number of adjacent elements that are read at once if possible."""
 
 SMALL = 2**30
-"""Elements of arrays up to which positions in them, and somewhat beyond their ends, are an int."""
+"""The most elements of arrays for which positions in them, and slightly beyond their ends, are an int."""
 
 LEAST_GROUP = 16
-"""Output channels of a group from which a tile of columns is worth it; depthwise convolutions are
+"""The least output channels of a group for which a tile of columns is worthwhile; depthwise convolutions are
 loops."""
 
 Place = Mapping[Var, Index]
-"""What variables are in the kernel."""
+"""The names of variables in the kernel."""
 
 
 def is_convolution(node: Node) -> bool:
@@ -54,8 +54,8 @@ def is_wide_convolution(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Axis:
-    """What the rows, the columns or the steps along k count: ``parts`` are the variables that one
-    is made of, outermost first, and their names."""
+    """The numbers of rows, columns or steps along k: ``parts`` are the variables that one number is made of,
+    outermost first, with their names."""
 
     whole: Var
     parts: tuple[tuple[str, Var], ...] = ()
@@ -70,13 +70,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Axes:
-    """What a product, or each of a ``batch`` of them, counts.
+    """The axes of a product, or of each product of a ``batch``.
 
     place           the variables of the batch by their names
-    sizes           names of long expressions of the parameters, for all of the others
-    rows_adjacent   results of neighbouring rows are next to each other in memory
-    ctype           of indices: ``int``, in which a GPU computes faster, where all arrays are known to
-                    be small enough
+    sizes           names for long expressions of the parameters, used by all the others
+    rows_adjacent   results of adjacent rows are adjacent in memory
+    ctype           of indices: ``int``, with which a GPU computes faster, if all arrays are known to be
+                    small enough
     """
 
     rows: Axis
@@ -90,7 +90,7 @@ class Axes:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows and steps of k are nothing but that."""
+        """Whether rows and steps of k each consist of a single variable."""
         return not self.rows.parts and not self.depth.parts
 
 
@@ -98,12 +98,12 @@ class Axes:
 class Gathered:
     """One side of a product.
 
-    load        of an element. Where its guard does not hold, there is a 0 and no memory
+    load        the load of an element. If its guard does not hold, the value is 0 and no memory is read
     axes        of the product
     printer     prints the load
-    along_k     neighbours along k, rather than along lines, are next to each other in memory
-    count       how many of them begin, at every such step, at an address divisible by so many
-                elements, and are allowed by the guard all or none; or 1
+    along_k     adjacent elements along k, rather than along lines, are adjacent in memory
+    count       the number of adjacent elements that, at every such step, begin at an address divisible
+                by that number of elements and are allowed by the guard all or none; or 1
     """
 
     load: Load
@@ -113,8 +113,8 @@ class Gathered:
     count: int = 1
 
     def at(self, body: Body, place: Place, k: Index) -> tuple[str, str]:
-        """C expressions of a number, and of the guard, empty if there is none. ``place``: the
-        variables of the line."""
+        """C expressions of a number, and of the guard, empty if there is none. ``place`` has the variables of
+        the line."""
         env = {**self.axes.place, **place, **self.axes.depth.located(body, k)}
         guard = self.load.guard and self.printer.value(expr.substitute_index(self.load.guard, env))
         number = expr.substitute_index(replace(self.load, guard=None), env)
@@ -123,7 +123,7 @@ class Gathered:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSpec(ProductSpec):
-    """One product: its operands ``a`` and ``b``, and the axes whose numbers are the batch, m, n and k."""
+    """One product: its operands ``a`` and ``b``, and the axes for the batch, m, n and k."""
 
     a: Gathered
     b: Any
@@ -132,9 +132,9 @@ class CountedSpec(ProductSpec):
 
 @dataclass(frozen=True)
 class Counted:
-    """A contraction as rows, columns and k; ``a_inner`` and ``b_inner`` are the variables of k
-    along which neighbours may be adjacent. ``origin``: what it was before sizes had names, which
-    knows their dims."""
+    """A contraction as rows, columns and k; ``a_inner`` and ``b_inner`` are the variables of k along which
+    adjacent elements may be adjacent in memory. ``origin`` is the contraction before sizes had names, from
+    which their dims are known."""
 
     c: Contraction
     output: Buffer
@@ -163,8 +163,8 @@ class Counted:
         }
 
     def fields(self, group: Group, name: str, printer: CudaPrinter, right: Sequence[str] = ()) -> dict[str, Any]:
-        """What the spec of a product of any kind takes: its name, parameters and sizes, the axes and
-        the epilogue. ``right``: the buffers of the right operand, if they are not those of ``b``."""
+        """The fields that the spec of any product has: its name, parameters and sizes, the axes and the
+        epilogue. ``right`` are the buffers of the right operand, if they are not those of ``b``."""
         epilogue, axes = Epilogue(self.c, self.output, self.value, self.store, printer), self.axes
         own, output = self.origin
         whole = Epilogue(own, output, own.value, own.store, printer)
@@ -190,7 +190,7 @@ class Counted:
 
 
 def counted(group: Group, locations: list[str]) -> tuple[Counted, CudaPrinter]:
-    """What a group counts, and a printer of its values. Raises CodegenError where it is no product."""
+    """A group as a product, and a printer of its values. Raises CodegenError if it is not a product."""
     c = lower_contraction(group)
     output = buffer_of(c.root, is_output=True)
     sizes = [product(b.shape).constant for b in (*c.buffers, output)]
@@ -225,7 +225,7 @@ def _convolution(c: Contraction, output: Buffer, ctype: str) -> Counted:
     row = Var("row", product(v.extent for v in pixels))
     k = Var("k", product(v.extent for v in window))
     names = _window_names(c)
-    # where the weight lies in the order of k, its address says so
+    # if the weight lies in the order of k, a single variable addresses it
     parts = unflatten(Index.of(k), [v.extent for v in window])
     flat = expr.substitute_index(c.b, dict(zip(window, parts)))
     assert isinstance(flat, Load)
@@ -247,8 +247,8 @@ def _convolution(c: Contraction, output: Buffer, ctype: str) -> Counted:
 def _with_named_sizes(
     c: Contraction, output: Buffer, axes: Sequence[int], env: dict[Var, Index]
 ) -> tuple[Contraction, Buffer, tuple[tuple[str, Index], ...]]:
-    """The convolution with names for output sizes that are expressions of named dims, and with
-    other indices in place of some coordinates."""
+    """The convolution with names for output sizes that are expressions of named dims, and with other indices
+    in place of some coordinates."""
     sizes = {
         c.coordinates[axis].extent: name
         for axis, name in zip(axes, map(own_name, ("out_h", "out_w")[-len(axes) :]))
@@ -278,21 +278,20 @@ def _with_named_sizes(
 
 
 def _window_names(c: Contraction) -> dict[Var, str]:
-    """What the variables of the window are called, by where they stand in the weight's index."""
+    """The names of the variables of the window, by their places in the weight's index."""
     axes = zip(c.b.index[1:], ("channel", *("kernel_row", "kernel_col")[2 - len(c.b.index[2:]) :]))
     return {v: name for i, name in axes if isinstance(v := i.single_atom, Var)}
 
 
 def _step(address: Index, v: Var) -> int | None:
-    """How far apart neighbours along a variable are, if that is known."""
+    """The distance of adjacent elements along a variable, if it is known."""
     step = address.coefficient(v)
     return None if step is None else step.constant
 
 
 def _in_fours(load: Load, buffer: Buffer, v: Var) -> bool:
-    """Whether neighbours along a variable are adjacent, every fourth one begins four numbers at an
-    address divisible by 4, and the load's guard does not tell them apart. (Arrays begin at such
-    addresses.)"""
+    """Whether elements along a variable are adjacent, every fourth one begins four elements at an address
+    divisible by 4, and the load's guard is the same for all four. (Arrays begin at such addresses.)"""
     if load.guard is not None and v in expr.free_variables(load.guard):
         return False
     own = address(load, buffer)

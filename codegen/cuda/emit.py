@@ -46,18 +46,18 @@ from fxlite.types import shapes
 
 ROUTINES = {qr_rows: routines.QR, eigh_rows: routines.EIGH, svd_rows: routines.SVD}
 TILES = definitions("numeric/orthogonal")
-"""What their kernels call."""
+"""The tiles that these kernels call."""
 
 THREADS, MOST_THREADS = 32, 4096
 
 
 def is_routine(node: Node) -> bool:
-    """True for what these kernels compute."""
+    """True for nodes that these kernels compute."""
     return node.target in ROUTINES and not routines.declines_matrices(node)
 
 
 def render_routine(group: Group, name: str) -> KernelText:
-    """The kernel around the tile."""
+    """The kernel that calls the tile."""
     node = group.root
     routine = ROUTINES[node.target]
     known = routine.sizes(node)
@@ -90,15 +90,15 @@ Array = np.ndarray[Any, Any]
 _HOST_WORDS = "arena cudaStream_t dim3 error kernel LAUNCH layout offset stream weights workspace".split()
 
 SHARED = (*definitions("numeric/complex"), *TILES)
-"""What sources have of C's tiles, as far as they mention it."""
+"""The parts of C's tiles that sources include if they refer to them."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. ``grid`` are numbers of blocks, of named dims; a block has so many
-    ``threads``; ``arguments`` are names of buffers, of dims, and ``error``; ``stores`` is the value
-    it computes; ``sizes`` are names in the grid and what they stand for; ``scratch`` are the bytes
-    of its argument ``workspace``."""
+    """One kernel launch. ``grid`` holds numbers of blocks, in terms of named dims; a block has ``threads``
+    threads; ``arguments`` are names of buffers, of dims, and ``error``; ``stores`` is the value it computes;
+    ``sizes`` maps names in the grid to their values; ``scratch`` is the number of bytes of its argument
+    ``workspace``."""
 
     kernel: str
     grid: tuple[Index, Index, Index]
@@ -109,7 +109,7 @@ class Launch:
     scratch: Index = NO_BYTES
 
     def blocks(self, dims: Mapping[str, int]) -> tuple[int, int, int]:
-        """The grid for these dims; a zero among them means that there is nothing to do."""
+        """The grid for these dims; if it contains a zero, there is nothing to do."""
         known = {**dims, **{name: int(value.evaluate(dims)) for name, value in self.sizes}}
         x, y, z = (int(size.evaluate(known)) for size in self.grid)
         return x, y, z
@@ -124,9 +124,9 @@ class Launch:
 
 @dataclass(frozen=True)
 class CudaProgram:
-    """Emitted CUDA C. ``sources`` maps file names to text; ``weights`` maps the names of buffers to
-    arrays; ``program`` is what was emitted, with the plan of its memory; ``names`` is what launches
-    call values and dims."""
+    """Emitted CUDA C. ``sources`` maps file names to text; ``weights`` maps the names of buffers to arrays;
+    ``program`` is what was emitted, with its memory plan; ``names`` are the names of values and dims in
+    launches."""
 
     name: str
     sources: Mapping[str, str]
@@ -138,12 +138,12 @@ class CudaProgram:
 
     @property
     def scratch(self) -> Index:
-        """Bytes of the workspace that launches take one after the other."""
+        """Bytes of the workspace, which launches use one after the other."""
         needs = (launch.scratch for launch in self.launches if launch.scratch != 0)
         return functools.reduce(lambda a, b: extremum("max", a, b), needs, NO_BYTES)
 
     def name_of(self, node: Node) -> str:
-        """What launches call the memory of a value."""
+        """The name of a value's memory in launches."""
         return self.names(buffer_name(node))
 
     @property
@@ -184,8 +184,8 @@ _CODE = 'extern "C"'
 
 
 def _shared(kernels: Sequence[tuple[KernelText, str]]) -> list[tuple[KernelText, str]]:
-    """The kernels with the values they compute, where those that are the same but for names, as those
-    of a model's layers are, are one: its text says for what it is launched, and theirs is empty."""
+    """The kernels with the values they compute. Kernels that differ only in names, like those of a model's
+    layers, are combined: the text of the first says what it is launched for, and that of the others is empty."""
     alike: dict[str, list[int]] = {}
     for number, (kernel, _) in enumerate(kernels):
         _, _, code = kernel.text.partition(_CODE)
@@ -208,7 +208,7 @@ def _shared(kernels: Sequence[tuple[KernelText, str]]) -> list[tuple[KernelText,
 
 
 def _names(module: GraphModule, program: Program, kernels: Sequence[KernelText]) -> Scope:
-    """What launches call values and dims, beside the words of the host's part."""
+    """The names of values and dims in launches, none of which is a word of the host's part."""
     own = [*_HOST_WORDS, *(f"out{number}" for number in range(len(program.results)))]
     words = [w for x in kernels for w in (*x.arguments, *(name for name, _ in x.sizes))]
     words += [buffer_name(n) for n in module.graph.nodes if n.op != "output"]
@@ -244,8 +244,8 @@ def _about(name: str, program: Program) -> str:
 
 
 def _kernels(module: GraphModule, found: Group, name: str, locations: list[str]) -> list[KernelText]:
-    """The kernels of a group: its template, or loops where it has none or does not fit, which the
-    module's ledger says."""
+    """The kernels of a group: its template, or loops if there is none or the group does not fit; the module's
+    ledger says which."""
     if found.anchor is not None:
         try:
             return [render(found, name, locations)]
@@ -258,7 +258,7 @@ def _kernels(module: GraphModule, found: Group, name: str, locations: list[str])
 
 
 def _weights(module: GraphModule, program: Program, launches: Sequence[Launch], names: Scope) -> dict[str, Array]:
-    """The arrays that a launch reads or the program returns, as they lie in memory."""
+    """The arrays that a launch reads or the program returns, with the layout they have in memory."""
 
     def name_of(node: Node) -> str:
         return names(buffer_name(node))
@@ -275,9 +275,9 @@ def _weights(module: GraphModule, program: Program, launches: Sequence[Launch], 
 
 
 # -- match contraction groups to CUDA's templates --------------------------------------------------
-# In: a group anchored at an op that a template :func:`claims`. Out: its kernel, with operand
-# addresses and epilogue printed from the group's expressions, and its launch. Weights stay as they
-# are: the kernels read any strides, and integer weights of a linear_weight_only.
+# In: a group anchored at an op that a template :func:`claims`. Out: its kernel, with operand addresses
+# and epilogue printed from the group's expressions, and its launch. Weights stay as they are: the kernels
+# read any strides, and the integer weights of a linear_weight_only.
 
 
 def claims(node: Node) -> bool:
@@ -288,7 +288,7 @@ def claims(node: Node) -> bool:
 
 
 def render(group: Group, name: str, locations: list[str]) -> KernelText:
-    """The group's kernel. Raises CodegenError where the group fits no template after all."""
+    """The group's kernel. Raises CodegenError if the group does not fit a template after all."""
     assert group.anchor is not None
     require_some(group)
     if is_routine(group.anchor):
@@ -308,7 +308,7 @@ def _render_gemm(group: Group, name: str, locations: list[str]) -> KernelText:
 
 
 def _integer_weight(c: Contraction, k: Index) -> IntegerWeight | None:
-    """The weights of a linear_weight_only, which are integers and scales; None for other ops."""
+    """The weights of a linear_weight_only, given as integers and scales; None for other ops."""
     if c.anchor.target.name != "linear_weight_only":
         return None
     weight, scale = (buffer_name(node) for node in c.anchor.args[1:3])

@@ -1,14 +1,14 @@
 """The CUDA back end of :func:`fxlite.compile`.
 
-In: a traced module and where it shall run. Out: :class:`CudaFunction`: a callable on NumPy arrays
-that knows its sources and the machine code for any architecture. ``device`` is a GPU's number
-(default 0); ``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as
-``"sm_90"`` compiles and runs nothing, which needs no GPU.
+In: a traced module and the device to run on. Out: :class:`CudaFunction`: a callable on NumPy arrays that
+knows its sources and the machine code for any architecture. ``device`` is a GPU's number (default 0);
+``"shim"`` runs the same kernels on the CPU, slowly, for tests; an architecture such as ``"sm_90"`` only
+compiles, which needs no GPU.
 
-A :class:`CudaRunner` runs the emitted program: it uploads the inputs, launches in order, and
-downloads the results. Weights are uploaded once; memory for the sizes of the last calls is kept, and
-from the second call with them on all launches are one. Each slot of the memory plan is a buffer of
-its own, in which values take turns, so that the shim sees a write outside it.
+A :class:`CudaRunner` runs the emitted program: it uploads the inputs, launches in order, and downloads the
+results. Weights are uploaded once. Memory for the sizes of recent calls is kept, and from the second call
+with the same sizes on all launches are started as one. Each slot of the memory plan is a buffer of its
+own, which values share in turns, so that the shim detects a write outside it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ KEPT = 4
 
 @dataclass
 class _Memory:
-    """Buffers for calls with these ``dims``, by the names of values; those that are not the weights'
-    are its ``own``. ``run`` starts all launches, from the second of ``calls`` on."""
+    """Buffers for calls with these ``dims``, by the names of values; ``own`` are those that hold no weights.
+    ``run`` starts all launches, from the second of ``calls`` on."""
 
     dims: dict[str, int]
     held: dict[str, DeviceBuffer]
@@ -70,14 +70,14 @@ class _Memory:
 
 
 class CudaRunner:
-    """A CUDA program on a launcher. Takes and returns what the C function of the model does, and
-    raises the same errors: TypeError, ValueError, IndexError. Calls of several threads take turns."""
+    """A CUDA program on a launcher. It takes and returns the same as the model's C function, and raises the
+    same errors: TypeError, ValueError, IndexError. Calls from several threads run one after the other."""
 
     def __init__(self, program: CudaProgram, launcher: Launcher, memory_limit: int | None = None) -> None:
         self.program, self.launcher = program, launcher
         self._lock = threading.Lock()
         self._kept: dict[tuple[int, ...], _Memory] = {}
-        self._checked: dict[Any, dict[str, int]] = {}  # dims by the types of arguments that fit
+        self._checked: dict[Any, dict[str, int]] = {}  # dims by the types of arguments that were accepted
         self.memory_limit = None if memory_limit is None else checked_limit(memory_limit)
         self._weights = {name: launcher.upload(a) for name, a in program.weights.items()}
         self._checks = any("error" in launch.arguments for launch in program.launches)
@@ -90,9 +90,9 @@ class CudaRunner:
         return self._called(arrays, dims, self._downloaded)
 
     def on_device(self, *args: Any) -> Any:
-        """A call that leaves results where they are: takes arrays of the device (what has
-        ``__cuda_array_interface__``, as tensors of torch and arrays of CuPy do) or of NumPy, and
-        returns :class:`DeviceArray`."""
+        """Call the model and leave the results on the device. Takes arrays on the device (objects with
+        ``__cuda_array_interface__``, such as tensors of torch and arrays of CuPy) or of NumPy, and returns
+        :class:`DeviceArray`."""
         types = tuple(map(_type_of, args))
         dims = self._checked.get(types)
         if dims is None:
@@ -117,8 +117,8 @@ class CudaRunner:
         return results[0] if entry.single_output else tuple(results)
 
     def _memory(self, dims: dict[str, int]) -> _Memory:
-        """Buffers for calls with these dims: those of an earlier call, or new ones in place of those
-        that were not needed for longest."""
+        """Buffers for calls with these dims: those of an earlier call, or new ones in place of the least
+        recently used."""
         key = tuple(dims.values())
         found = self._kept.pop(key, None)
         if found is None:
@@ -163,11 +163,11 @@ class CudaRunner:
         return memory
 
     def _sizes(self, dims: Mapping[str, int]) -> dict[str, int]:
-        """The dims by what launches call them."""
+        """The dims under their names in launches."""
         return {self.program.names(dim_name(d)): value for d, value in dims.items()}
 
     def _enter(self, buffer: DeviceBuffer, array: Any) -> None:
-        """An argument into its buffer."""
+        """Copy an argument into its buffer."""
         if isinstance(array, (np.ndarray, np.generic)):
             self.launcher.upload(np.asarray(array), buffer)
         elif isinstance(array, DeviceArray) and array.launcher is self.launcher:
@@ -205,7 +205,7 @@ class CudaRunner:
 
 
 def _type_of(value: Any) -> tuple[tuple[int, ...], Any] | None:
-    """Shape and dtype of an array of NumPy or of the device; None for anything else."""
+    """Shape and dtype of an array of NumPy or on the device; None for anything else."""
     if isinstance(value, (DeviceArray, np.ndarray, np.generic)):
         return value.shape, value.dtype
     interface = getattr(value, "__cuda_array_interface__", None)
@@ -213,12 +213,12 @@ def _type_of(value: Any) -> tuple[tuple[int, ...], Any] | None:
 
 
 def _outline(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array without memory of its own that has this type."""
+    """An array of this type without memory of its own."""
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def readme(program: CudaProgram) -> str:
-    """How to run the program by hand: memory, then launches."""
+    """Instructions for running the program by hand: memory, then launches."""
     plan = program.program
     users: dict[int, list[str]] = {}
     for node, number in plan.slot_of.items():
@@ -267,7 +267,7 @@ _HINT = (
 
 
 class Cubins(dict[str, Cubin]):
-    """Machine code by architecture, compiled when it is first asked for: ``cubins["sm_80"]``."""
+    """Machine code by architecture, compiled when it is first requested: ``cubins["sm_80"]``."""
 
     def __init__(self, program: CudaProgram) -> None:
         super().__init__()
@@ -280,11 +280,11 @@ class Cubins(dict[str, Cubin]):
 
 
 class CudaFunction:
-    """A model compiled to CUDA C. ``graph_module`` is what was traced, ``optimized`` what was
-    emitted, ``program`` its kernels and launches, ``cubins`` the machine code by architecture.
+    """A model compiled to CUDA C. ``graph_module`` is the traced module, ``optimized`` the one that was
+    emitted, ``program`` has its kernels and launches, and ``cubins`` the machine code by architecture.
 
-    Raises CudaDeviceNotFound where there is no GPU, CudaToolkitNotFound where NVRTC is missing;
-    both say what to install."""
+    Raises CudaDeviceNotFound if there is no GPU, and CudaToolkitNotFound if NVRTC is missing; both say what
+    to install."""
 
     def __init__(
         self,
@@ -330,12 +330,12 @@ class CudaFunction:
         return call_nested(self.graph_module, self._run, args, kwargs)
 
     def on_device(self, *args: Any, **kwargs: Any) -> Any:
-        """A call whose arrays stay on the device: takes dense arrays there (of torch, CuPy, numba:
-        what has ``__cuda_array_interface__``) or of NumPy, and returns a
-        :class:`~fxlite.codegen.runtime.launcher.DeviceArray` in place of each array, which these
-        libraries take without a copy.
+        """Call the model with arrays that stay on the device. Takes dense arrays there (of torch, CuPy,
+        numba: objects with ``__cuda_array_interface__``) or of NumPy, and returns a
+        :class:`~fxlite.codegen.runtime.launcher.DeviceArray` in place of each array, which these libraries
+        accept without a copy.
 
-        Raises ArgumentError for a program that writes into its arguments, and what a call raises."""
+        Raises ArgumentError for a program that writes into its arguments, and whatever a call raises."""
         if writes := self.graph_module.written_inputs():
             listed = ", ".join(map(repr, writes))
             problem = f"{self.program.name} writes into {listed}, which on_device cannot"
@@ -364,9 +364,9 @@ class CudaFunction:
         return self.program.sources
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
-        """Write the sources, the weights, the cubins made so far, and a README with the memory plan
-        and the launches in order. Raises FolderError for a folder that holds other files, unless
-        ``force`` is given."""
+        """Write the sources, the weights, the cubins compiled so far, and a README with the memory plan and
+        the launches in order. Raises FolderError for a folder that holds other files, unless ``force`` is
+        given."""
 
         def write(into: Path) -> dict[str, Any]:
             for name, text in {**self.sources, **host_sources(self.program)}.items():

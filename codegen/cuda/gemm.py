@@ -1,28 +1,27 @@
-"""The walks over any product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its epilogue:
-what products and convolutions of floats and of integers share; and those of floats.
+"""The walks over any product on CUDA, C[m, n] = sum over k of A[m, k] * B[k, n], and its epilogue: the
+parts shared by products and convolutions of floats and of integers, and those for floats.
 
-In: a :class:`Product` that knows its numbers: how they are loaded, multiplied and finished. Out:
-one kernel that needs only ``prelude.cuh``, and the launch it wants.
+In: a :class:`Product` that knows how its numbers are loaded, multiplied and finished. Out: one kernel
+that needs only ``prelude.cuh``, and its launch.
 
-In *tiles*, a block of 256 threads computes a tile of C, of one of some :class:`Shape`. A and B pass
-through shared memory in slices along k. While one slice is multiplied, the next one is on its way
-from memory to registers. Some threads, a *group*, keep all sums of the tile in their registers; each
-of the groups adds up its own share of every slice. So small tiles, of which there are many for
-matrices that are small themselves, keep as many threads busy. What the groups have added up they add
-to the tile's totals in shared memory, one after the other, and then all threads finish elements that
-are neighbours in memory. The scheme is that of CUTLASS's SIMT products with slices shared out among
-warps ("sliced-k", NVIDIA, "Efficient GEMM in CUDA").
+With *tiles*, a block of 256 threads computes a tile of C, of one of several :class:`Shape`. A and B pass
+through shared memory in slices along k. While one slice is multiplied, the next one is on its way from
+memory to registers. Some threads, a *group*, keep all sums of the tile in their registers; each group
+sums its own share of every slice. So even small tiles, of which small matrices have many, keep equally
+many threads busy. The groups add their sums to the tile's totals in shared memory, one after the other,
+and then all threads finish elements that are adjacent in memory. The scheme is that of CUTLASS's SIMT
+products with slices divided among warps ("sliced-k", NVIDIA, "Efficient GEMM in CUDA").
 
-In *warps*, for a single row (what a model computes that answers one question at a time), a warp
-computes a column: its lanes read neighbours along k and add their shares, and the 32 sums are
-added by shuffles. Such a product reads each number of B once and is as fast as memory is; a tile
-would compute its other rows for nothing.
+With *warps*, for a single row (which a model computes when it answers one question at a time), a warp
+computes a column: its lanes read adjacent elements along k and add their shares, and the 32 sums are added
+by shuffles. Such a product reads each number of B once and is as fast as memory permits; a tile would
+compute its other rows in vain.
 
 Sums run over k in an order that does not depend on the launch.
 
 The right operand of floats may be an :class:`IntegerWeight`, whose numbers are unpacked and scaled in
-registers on the way to the tile: 32 bits at a time (four i8 or eight int4) where rows and groups are
-made of whole words, else one by one.
+registers on the way to the tile: 32 bits at a time (four i8 or eight int4) if rows and groups consist of
+whole words, otherwise one by one.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ LANES = 32
 """Threads of a warp."""
 
 THREADS = 256
-"""Threads of a block: some groups for a tile, or a warp for each of 8 columns."""
+"""Threads of a block: several groups for a tile, or a warp for each of 8 columns."""
 
 RUN = 4
-"""Rows, or columns, of a thread that are neighbours: what is read from a tile at once."""
+"""Adjacent rows, or columns, of a thread, which are read from a tile at once."""
 
 NEIGHBOURS = 16
-"""Items along k that neighbouring threads load: more would meet in the same banks of a tile."""
+"""Items along k that adjacent threads load; more would cause bank conflicts in a tile."""
 
 ENOUGH = 96
-"""Blocks that keep a GPU busy: one for most of its multiprocessors (an H100 has 132). Measured on an
+"""The number of blocks that keeps a GPU busy: one for most of its multiprocessors (an H100 has 132). Measured on an
 H100: [128, 768] x [768, 3072] takes 29 us in 96 blocks of 64 x 64, 38 us in smaller ones."""
 
 MAX_GRID_Y = MAX_GRID_Z = 65535
@@ -63,8 +62,8 @@ ZERO = Index.of(0)
 
 @dataclass(frozen=True)
 class Shape:
-    """What a block computes at once: a tile of ``rows`` x ``columns``, of which a thread keeps
-    ``micro`` rows and columns in registers, and ``depth`` items along k in a slice."""
+    """What a block computes at once: a tile of ``rows`` x ``columns``, of which a thread keeps ``micro`` rows
+    and columns in registers, with ``depth`` items along k in a slice."""
 
     rows: int
     columns: int
@@ -78,12 +77,12 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Threads that keep a tile."""
+        """The number of threads that hold the sums of a tile."""
         return self.rows * self.columns // (self.micro[0] * self.micro[1])
 
     @property
     def groups(self) -> int:
-        """How many of them there are in a block."""
+        """The number of such groups in a block."""
         return THREADS // self.group
 
 
@@ -96,7 +95,7 @@ SHAPES = {
 
 
 def chosen(shapes: tuple[Shape, ...], m: Index, n: Index, batch: Index) -> Shape:
-    """The largest shape of which there are enough tiles; the second where their number is unknown."""
+    """The largest shape of which there are enough tiles; the second one if their number is unknown."""
     for shape in shapes:
         blocks = (divide_up(m, shape.rows) * divide_up(n, shape.columns) * batch).constant
         if blocks is None:
@@ -108,9 +107,9 @@ def chosen(shapes: tuple[Shape, ...], m: Index, n: Index, batch: Index) -> Shape
 
 @dataclass(frozen=True)
 class Side:
-    """An operand, ``a`` or ``b``: its *lines*, rows of A or columns of B, of which there are
-    ``extent``, and ``lines`` in a tile; those of this block begin at ``start``. ``along_k``:
-    neighbours along k are adjacent in memory. A thread's load takes ``count`` neighbours."""
+    """An operand, ``a`` or ``b``. Its *lines* are rows of A or columns of B, of which there are ``extent``
+    in total and ``lines`` in a tile; those of this block begin at ``start``. ``along_k``: adjacent elements
+    along k are adjacent in memory. One load of a thread takes ``count`` adjacent elements."""
 
     name: str
     line: str
@@ -127,7 +126,7 @@ def element(name: str, *place: Size) -> str:
 
 
 def where(value: str, *conditions: str, other: str = "0") -> str:
-    """The value where all conditions hold, else another; conditions that always hold are empty."""
+    """The value if all conditions hold, otherwise ``other``; empty conditions always hold."""
     test = " && ".join(filter(None, conditions))
     return f"{test} ? {value} : {other}" if test else value
 
@@ -136,11 +135,11 @@ class Product:
     """The kernel of one product while it is printed; a subclass knows its numbers.
 
     item            the type of sums, and of the items of tiles
-    item_bytes      of one
-    steps           of k in an item
-    block           items that a group adds in registers before it adds them to the totals, at most
-    along_k         of A and of B, whether neighbours along k are adjacent in memory
-    counts          of A and of B, neighbours that are loaded at once
+    item_bytes      bytes of an item
+    steps           steps of k in an item
+    block           the most items that a group adds in registers before it adds them to the totals
+    along_k         for A and for B, whether adjacent elements along k are adjacent in memory
+    counts          for A and for B, the number of adjacent elements loaded at once
     in_warps        whether a warp computes a column
     """
 
@@ -158,18 +157,18 @@ class Product:
     # -- what its numbers add ------------------------------------------------------------------
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Those that there are."""
+        """The shapes to choose from."""
         return SHAPES[self.item_bytes]
 
     def declare(self) -> None:
-        """Declare what all threads of the block share, beside the tiles."""
+        """Declare what all threads of the block share, besides the tiles."""
 
     def begin(self) -> None:
-        """Declare what a thread gathers beside the sums of a product."""
+        """Declare what a thread accumulates besides the sums of a product."""
 
     def load(self, side: Side, line: Index, k: Index, inside: str, target: Callable[[Size], str]) -> None:
-        """Assign the items from (line, k) on to ``target(0)``, …, as many as the side counts: 0
-        beyond the matrix. ``inside``: the condition under which there is the line."""
+        """Assign the items from (line, k) on to ``target(0)``, …, as many as the side counts; items beyond the
+        matrix are 0. ``inside`` is the condition under which the line exists."""
         raise NotImplementedError
 
     def add(self, total: str, a: str, b: str) -> str:
@@ -177,17 +176,17 @@ class Product:
         raise NotImplementedError
 
     def after_slice(self) -> None:
-        """What is done while a slice is in the tiles."""
+        """Print what is done while a slice is in the tiles."""
 
     def after_slices(self) -> None:
-        """What is done when all are multiplied."""
+        """Print what is done when all slices have been multiplied."""
 
     def total(self, i: Index, j: Index) -> str:
         """C expression of one of the tile's finished sums."""
         return element("totals", i, j)
 
     def total_of_warp(self, lane: Index, column: Index) -> str:
-        """Put the lane's share of a column; C expression of the column's finished sum."""
+        """Store the lane's share of a column; returns the C expression of the column's finished sum."""
         raise NotImplementedError
 
     # -- the walks -------------------------------------------------------------------------------
@@ -238,9 +237,8 @@ class Product:
         return blocks
 
     def _block(self) -> tuple[tuple[Index, Index], Index, Index]:
-        """Blocks along x and y, and the first row and column of this one. Tiles of columns are
-        along y, or along x, too, where they are more than a grid can have along y; neighbouring
-        blocks have neighbouring rows either way."""
+        """Blocks along x and y, and the first row and column of this block. Tiles of columns are along y, or
+        also along x if they exceed the grid's limit along y; adjacent blocks have adjacent rows either way."""
         rows, columns = divide_up(self.base.m, self.shape.rows), divide_up(self.base.n, self.shape.columns)
         if columns.constant is not None and columns.constant > MAX_GRID_Y:
             grid = rows * columns, Index.of(1)
@@ -255,7 +253,7 @@ class Product:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """The loop over this block's share of the batch, if there is one."""
+        """A loop over this block's share of the batch, if there is one."""
         batch = self.base.batch
         if not batch:
             yield
@@ -276,7 +274,7 @@ class Product:
             self.body.assign(element("totals", e // shape.columns, e % shape.columns), "0")
 
     def _slices(self, a: Side, b: Side) -> None:
-        """All slices: loaded into registers, stored in the tiles, multiplied."""
+        """Print all slices: they are loaded into registers, stored in the tiles, and multiplied."""
         body, k, step = self.body, self.base.k, self.shape.depth * self.steps
         if takes_one_trip(ZERO, k, step):
             self._declare(a, b)
@@ -303,12 +301,12 @@ class Product:
             body.call("__syncthreads")
 
     def _share(self, side: Side) -> int:
-        """Loads of a thread for a slice."""
+        """Number of loads of a thread for a slice."""
         return side.lines * self.shape.depth // (THREADS * side.count)
 
     @contextmanager
     def _sharing(self, side: Side) -> Iterator[tuple[Index, Index, Index]]:
-        """The loop over a thread's loads of a slice: which of its own, of what line and what item."""
+        """A loop over a thread's loads of a slice: the number of the load, its line and its item."""
         lanes, lines = min(NEIGHBOURS, self.shape.depth) // side.count, side.lines // side.count
         with self.unrolled("e", self._share(side)) as e:
             place = self.thread + e * THREADS
@@ -344,7 +342,7 @@ class Product:
                 self.body.assign(element(f"{side.name}_tile", *place), item)
 
     def _multiply(self) -> None:
-        """The products of the items of the group's share of the tiles."""
+        """Print the products of the items in the group's share of the tiles."""
         body, share = self.body, self.shape.depth // self.shape.groups
         with self.unrolled("step", share) as step:
             k = self.group * share + step
@@ -363,12 +361,12 @@ class Product:
 
     @staticmethod
     def _line(i: Index, micro: int, lines: int) -> Index:
-        """The line of a tile, from the thread's first on, of one of the thread's own: they are in
-        runs, of which those of a warp lie side by side."""
+        """The line of a tile, relative to the thread's first line, of one of the thread's own lines: they come
+        in runs, and the runs of a warp are adjacent."""
         return i if micro == RUN else i // RUN * (lines * RUN // micro) + i % RUN
 
     def _flush(self) -> None:
-        """Add a group's sums to the totals, one group after the other."""
+        """Print the addition of each group's sums to the totals, one group after the other."""
         body, (_, row, rows, all_rows), (_, column, columns, all_columns) = self.body, *self._lines()
         with body.loop("turn", self.shape.groups, ctype="int") as turn:
             its_turn = body.block(f"if (group == {bare(turn)})") if self.shape.groups > 1 else nullcontext()
@@ -379,7 +377,7 @@ class Product:
             body.call("__syncthreads")
 
     def _finish(self, row_0: Index, col_0: Index) -> None:
-        """The epilogue of the totals."""
+        """Print the epilogue of the totals."""
         body, spec, shape = self.body, self.base, self.shape
         with body.loop("e", shape.rows * shape.columns, self.thread, THREADS, ctype="int") as e:
             i, j = e // shape.columns, e % shape.columns
@@ -410,19 +408,19 @@ class Product:
 
     # -- pieces of them --------------------------------------------------------------------------
     def unrolled(self, name: str, end: Size, start: Size = 0, step: int = 1) -> AbstractContextManager[Index]:
-        """A short loop that is to be unrolled."""
+        """A short loop to be unrolled."""
         return self.body.loop(name, end, start, step, UNROLL, "int")
 
     @contextmanager
     def each_sum(self) -> Iterator[tuple[Index, Index]]:
-        """The loops over a thread's sums."""
+        """Loops over a thread's sums."""
         rows, columns = self.shape.micro
         with self.unrolled("i", rows) as i, self.unrolled("j", columns) as j:
             yield i, j
 
     def named(self, name: str, value: Index, extent: Index) -> tuple[Index, str]:
-        """A name for a row, a column or a step of k, and the condition under which there is one,
-        empty if there always is."""
+        """A name for a row, a column or a step of k, and the condition under which it exists, which is empty if
+        it always does."""
         here = self.body.let(name, bare(value), self.axes.ctype, like=extent - 1)
         return here, "" if value < extent else f"{name} < {bare(extent)}"
 
@@ -438,7 +436,7 @@ class IntegerWeight:
     """Weights [n, k] of ``bits`` (4 or 8) with scales [n], or [n, k / group_size], rounded up.
 
     weight, scale   names of the arrays
-    group_size      weights along k that share a scale; 0: all of a row
+    group_size      weights along k that share a scale; 0 for all of a row
     """
 
     weight: str
@@ -451,8 +449,8 @@ class IntegerWeight:
 
     @property
     def count(self) -> int:
-        """How many are read at once, as 32 bits from every word's beginning are of one row and one
-        group; 1 if they are not."""
+        """How many weights are read at once: those in 32 bits, if every word belongs to one row and one group;
+        otherwise 1."""
         count = 32 // self.bits
         return count if self.k % count == 0 and self.group_size % count == 0 else 1
 
@@ -467,12 +465,12 @@ class IntegerWeight:
     def at(self, k: Index, column: Index) -> str:
         """C expression of one weight."""
         place, scale = self._place(k, column)
-        if self.bits == 4:  # the half that is wanted to the top, and back, which repeats its sign
+        if self.bits == 4:  # shift the half to the top and back, which extends its sign
             place = f"((int)((uint32_t){place} << ({bare(28 - k % 2 * 4)})) >> 28)"
         return f"(float){place} * {scale}"
 
     def words(self, body: Body, k: Index, column: Index, *inside: str) -> None:
-        """Declare the word from ``k`` on and its scale, 0 unless all is ``inside``."""
+        """Declare the word from ``k`` on and its scale, which are 0 unless all conditions in ``inside`` hold."""
         place, scale = self._place(k, column)
         word = where(f"(uint32_t)fx_quad(&{place})", *inside)
         body.assign("const uint32_t word", word)
@@ -487,7 +485,7 @@ class IntegerWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class CudaGemmSpec(CountedSpec):
-    """One product of floats. ``ctype``: "float" or "double", in which the products are summed."""
+    """One product of floats. ``ctype`` is the type in which products are summed: "float" or "double"."""
 
     ctype: str
     b: Gathered | IntegerWeight
@@ -496,7 +494,7 @@ class CudaGemmSpec(CountedSpec):
 class _Floats(Product):
     """A product of float or double."""
 
-    block = 384  # as a sum of more numbers in a row loses bits
+    block = 384  # summing more numbers in sequence loses bits
 
     def __init__(self, spec: CudaGemmSpec) -> None:
         super().__init__(spec)
@@ -506,7 +504,7 @@ class _Floats(Product):
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        # the first has less than a word of eight weights for each thread
+        # the first shape has less than a word of eight weights for each thread
         return super().shapes[1 if isinstance(self.spec.b, IntegerWeight) else 0 :]
 
     def load(self, side: Side, line: Index, k: Index, inside: str, target: Callable[[Size], str]) -> None:

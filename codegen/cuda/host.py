@@ -1,8 +1,8 @@
-"""The host's part of a saved CUDA program: a function that reads like the model, one launch after
-another, with structs for the weights and the values of a call.
+"""The host part of a saved CUDA program: a function that reads like the model, one launch after another,
+with structs for the weights and the values of a call.
 
-In: an emitted program. Out: ``NAME_run.cu``, which includes the kernels, and ``NAME.h``, for
-callers in C and C++. All arrays are in the device's memory. The same text runs on the CPU shim.
+In: an emitted program. Out: ``NAME_run.cu``, which includes the kernels, and ``NAME.h`` for callers in C
+and C++. All arrays are in the device's memory. The same text runs on the CPU shim.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Host:
         return f"{self.name}_{file_name(self.classes.get(path) or re.split(r'[.][0-9]', path)[0])}"
 
     def _is_own(self, number: int, node: Node) -> bool:
-        """Whether a result is computed where the caller wants it."""
+        """Whether a result is computed directly where the caller wants it."""
         first = node not in self.plan.results[:number]
         return first and node.op == "call_function" and node not in self.plan.slot_of
 
@@ -83,7 +83,7 @@ class _Host:
         return [*parts, *(["fx_error *error"] if self.fails else []), "cudaStream_t stream"]
 
     def header(self) -> str:
-        """What a caller includes."""
+        """The header that a caller includes."""
         upper = self.name.upper()
         rows = [("[in]", self.program.name_of(n), str(n.type)) for n in self.plan.inputs]
         rows += [("[out]", o, str(n.type)) for n, o in zip(self.plan.results, self.outputs)]
@@ -130,7 +130,7 @@ class _Host:
         return "\n".join([*head, scope(text), ""])
 
     def _workspace(self) -> list[str]:
-        """Its size, and where the slots begin in it."""
+        """The size of the workspace, and where the slots begin in it."""
         dims = [self.program.names(dim_name(d)) for d in self.plan.dims]
         sizes = [self._size(slot.size) for slot in self.plan.slots]
         if self.program.scratch != 0:
@@ -155,7 +155,7 @@ class _Host:
         ]
 
     def _size(self, dim: Dim) -> str:
-        """Bytes of memory, in C."""
+        """Bytes of memory, as C."""
         return self.program.names(dim_c(dim))
 
     def _weights(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers on CUDA: their template, and which groups it computes.
+"""Products of 8-bit integers on CUDA: their template, and the groups that it computes.
 
 In: a group anchored at an int_linear, int_matmul or int_conv2d. Out: its kernel.
 """
@@ -17,31 +17,30 @@ from fxlite.passes.group import Group
 from fxlite.scalar.index import Index
 
 # -- CUDA C text of one product of 8-bit integers with exact sums in int32, and its epilogue -------
-# In: a :class:`CudaInt8Spec`. Out: its kernel. The loops are those of
-# :mod:`fxlite.codegen.cuda.gemm`, but an item is a *quad*, four neighbours along k in one 32-bit
-# word, and ``__dp4a`` adds the four products of two quads to a sum. Its bytes are signed on both
-# sides: of a u8 the top bit is flipped as it is loaded, which subtracts 128. What remains of the zero
-# points is taken off the finished sums:
+# In: a :class:`CudaInt8Spec`. Out: its kernel. The loops are those of :mod:`fxlite.codegen.cuda.gemm`,
+# but an item is a *quad*, four adjacent numbers along k in one 32-bit word, and ``__dp4a`` adds the four
+# products of two quads to a sum. Its bytes are signed on both sides: the top bit of a u8 is flipped when
+# it is loaded, which subtracts 128. The rest of the zero points is subtracted from the finished sums:
 #
 #     sum (a - y)(b - z) = sum a*b - y * sum b - z * sum a + k*y*z
 #
-# with the sums of a row of A or a column of B made from the tiles by a few of the threads. Bytes
-# beyond k are 0 on both sides and count for nothing. Corrections are modulo 2**32, so they are exact.
+# with the sums of a row of A or a column of B, which a few of the threads compute from the tiles. Bytes
+# beyond k are 0 on both sides and have no effect. Corrections are modulo 2**32, so they are exact.
 
 
 QUAD = 4  # bytes of a word
-ONES = "0x01010101"  # a quad that sums up the bytes of another
+ONES = "0x01010101"  # a quad that sums the bytes of another
 
 
 @dataclass(frozen=True, kw_only=True)
 class Int8Operand(Gathered):
-    """One side of a product. ``zero_point``: what stands for 0."""
+    """One side of a product. ``zero_point`` is the integer that represents 0."""
 
     zero_point: int
 
     @property
     def in_quads(self) -> bool:
-        """Whether four neighbours along k are read as a word."""
+        """Whether four adjacent numbers along k are read as a word."""
         return self.along_k and self.count == QUAD
 
     @property
@@ -68,7 +67,7 @@ class _Integers(Product):
         super().__init__(spec)
         self.spec = spec
         self.lines = {"a": (spec.a, self.axes.rows), "b": (spec.b, self.axes.columns)}
-        # the sums of lines that the other operand's zero point is multiplied with
+        # the sums of lines by which the other operand's zero point is multiplied
         self.summed = [n for n, other in (("b", spec.a), ("a", spec.b)) if other.offset]
 
     def declare(self) -> None:
@@ -104,7 +103,7 @@ class _Integers(Product):
             self.body.call("__syncthreads")
 
     def _summing(self) -> list[tuple[str, str, Index]]:
-        """Which lines are summed, by which of the threads, and which of them each one sums."""
+        """Which lines are summed, by which of the threads, and which of them each thread sums."""
         found, first = list[tuple[str, str, Index]](), 0
         for name in self.summed:
             end = first + self.shape.lines[name]
@@ -137,14 +136,14 @@ class _Integers(Product):
 
     # -- operands --------------------------------------------------------------------------------
     def _quad(self, operand: Int8Operand, place: Place, k: Index) -> str:
-        """C expression of the four signed bytes from a ``k`` on that begins a quad."""
+        """C expression of the four signed bytes from ``k``, the start of a quad, on."""
         number, guard = operand.at(self.body, place, k)
         quad = f"fx_quad(&{number}){' ^ 0x80808080' if operand.load.dtype.name == 'u8' else ''}"
         zero = f"(int)0x{operand.offset % 256 * 0x01010101:08x}"
         return f"({guard} ? {quad} : {zero})" if guard else quad
 
     def _gathered(self, name: str, operand: Int8Operand, place: Place, k_0: Index, inside: str = "") -> str:
-        """Declare the four signed bytes from ``k_0`` on, 0 beyond the matrix; the name."""
+        """Declare the four signed bytes from ``k_0`` on, 0 beyond the matrix; returns the name."""
         self.body.assign(f"int {name}", "0")
         with self.unrolled("step", QUAD) as step:
             k, is_k = self.named("k", k_0 + step, self.spec.k)
@@ -157,8 +156,8 @@ class _Integers(Product):
         return name
 
     def _corrected(self, total: str, a_sum: str, b_sum: str) -> str:
-        """C expression of a finished sum, from that of the signed bytes and those of the row of A
-        and the column of B: modulo 2**32, as unsigned numbers are."""
+        """C expression of a finished sum, from that of the signed bytes and those of the row of A and the column
+        of B; unsigned arithmetic makes it modulo 2**32."""
         y, z, k = self.spec.a.offset, self.spec.b.offset, self.spec.k
         depth = f"(uint32_t)({bare(k)})" if k.constant is None else f"{k.constant}u"
         terms = [(-y, b_sum), (-z, a_sum), (y * z, depth)]
@@ -173,7 +172,7 @@ def render_int8(spec: CudaInt8Spec) -> KernelText:
 
 # -- which groups ----------------------------------------------------------------------------------
 def is_integer_product(node: Node) -> bool:
-    """True for what the template computes."""
+    """True for nodes that the template computes."""
     name = node.target.name
     if name == "int_matmul":
         return all(operand.type.rank >= 2 for operand in node.args[:2])
@@ -181,7 +180,7 @@ def is_integer_product(node: Node) -> bool:
 
 
 def render_integer_product(group: Group, name: str, locations: list[str]) -> KernelText:
-    """The kernel. Raises CodegenError where the group is no such product."""
+    """The kernel. Raises CodegenError if the group is not such a product."""
     p, printer = counted(group, locations)
     zero_points = (p.c.anchor.arguments.get(f"{side}_zero_point", 0) for side in "xy")
     a, b = (Int8Operand(zero_point=z, **p.operand(load, printer)) for z, load in zip(zero_points, (p.a, p.b)))

@@ -1,18 +1,18 @@
-"""Map a kernel's loops to the grid: a tree becomes the trees of one or more CUDA kernels,
-which are printed as CUDA C.
+"""Map a kernel's loops to the grid: a tree becomes the trees of one or more CUDA kernels, which are
+printed as CUDA C.
 
 In: a :class:`~fxlite.codegen.kernel.kernel_ir.Kernel` scheduled without lanes. Out:
-:class:`DeviceKernel` trees, in which the loops that threads share are :class:`Spread`. There are
-three forms:
+:class:`DeviceKernel` trees, in which the loops that threads share are :class:`Spread`. There are three
+forms:
 
-- *elements*: nested independent loops become one, an iteration per thread of the grid; what is left
-  inside (a short or strided reduction, a scan) each thread does alone;
-- *rows*: the outer loops become one, an iteration per block; the threads of a block share the loops
-  inside, and add up what each has reduced (:class:`Combine`);
-- *single*: nothing is independent; one thread, or one block if there is something to reduce.
+- *elements*: nested independent loops become one, with an iteration per thread of the grid; each thread
+  runs what is left inside (a short or strided reduction, a scan) alone;
+- *rows*: the outer loops become one, with an iteration per block; the threads of a block share the loops
+  inside, and add what each has reduced (:class:`Combine`);
+- *single*: nothing is independent; there is one thread, or one block if there is something to reduce.
 
-Threads meet only in Combine, which all threads of a block reach equally often. Expressions and plain
-statements are printed as for C; only shared loops, block reductions and the head of a function
+Threads only synchronize in Combine, which all threads of a block reach equally often. Expressions and
+plain statements are printed as for C; only shared loops, block reductions and the head of a function
 differ.
 """
 
@@ -50,8 +50,8 @@ _COMBINE = {"add": "sum", "mul": "product", "maximum": "max", "minimum": "min", 
 
 @dataclass(frozen=True)
 class Spread(For):
-    """A loop whose iterations are shared out: ``over`` the threads of the ``grid``, its ``blocks``,
-    or the threads of one ``block``. ``parts`` are the nested loops that ``var`` counts in one."""
+    """A loop whose iterations are divided: ``over`` the threads of the ``grid``, its ``blocks``, or the
+    threads of one ``block``. ``parts`` are the nested loops that ``var`` counts as one."""
 
     over: str = "grid"
     parts: tuple[Var, ...] = ()
@@ -59,8 +59,8 @@ class Spread(For):
 
 @dataclass(frozen=True)
 class Combine(Assign):
-    """The block's total of what each thread holds in ``target``; every thread gets it. ``kind``:
-    sum, product, max, min."""
+    """Combines the values that the threads of a block hold in ``target``; every thread gets the total.
+    ``kind``: sum, product, max, min."""
 
     kind: str = "sum"
 
@@ -72,7 +72,7 @@ class OneThread(If):
 
 @dataclass(frozen=True)
 class DeviceKernel:
-    """One CUDA kernel: its tree, and how many ``blocks`` of how many ``threads`` it wants."""
+    """One CUDA kernel: its tree, and the numbers of ``blocks`` and ``threads`` for its launch."""
 
     kernel: Kernel
     blocks: Index
@@ -80,7 +80,7 @@ class DeviceKernel:
 
 
 def device_kernels(kernel: Kernel) -> list[DeviceKernel]:
-    """The launches that compute a kernel, in order: one, except for a scatter (copy, then add) and
+    """The launches that compute a kernel, in order: one, except for a scatter (a copy, then an addition) and
     for an empty result (none)."""
     if not kernel.body:
         return []
@@ -110,7 +110,7 @@ class _Mapping:
 
     # -- the three forms -----------------------------------------------------------------------
     def nest(self, name: str, before: Sequence[Stmt], loop: For) -> DeviceKernel:
-        """An independent loop: elements or rows."""
+        """The kernel of an independent loop, in the form of elements or rows."""
         parts, body = _chain(loop)
         body = [*before, *body]
         extent = product(v.extent for v in parts)
@@ -123,7 +123,7 @@ class _Mapping:
         return self._made(name, spread, blocks, THREADS)
 
     def single(self, name: str, body: Sequence[Stmt]) -> DeviceKernel:
-        """No independent outer loop: one block for a reduction, else one thread."""
+        """The kernel without an independent outer loop: one block for a reduction, otherwise one thread."""
         if any(_is_wide(s) for s in body):
             together = self.cooperative(body)
             return self._made(name, together, Index.of(1), _threads(together))
@@ -133,7 +133,7 @@ class _Mapping:
         return DeviceKernel(replace(self.kernel, name=name, body=tuple(body)), blocks, threads)
 
     def _is_row(self, parts: Sequence[Var], body: Sequence[Stmt]) -> bool:
-        """True if a block should work together on what is inside the outer loops."""
+        """True if a block should cooperate on the loops inside the outer ones."""
         loops = [s for s in body if isinstance(s, For)]
         if any(s.kind in _INDEPENDENT for s in loops):
             return any(_is_wide(s) for s in loops)
@@ -144,8 +144,8 @@ class _Mapping:
         return any(self._is_adjacent(s, parts[-1]) for s in wide)
 
     def _is_adjacent(self, loop: For, outer: Var) -> bool:
-        """True if the iterations of a reduction read neighbours in memory, and those of the loop
-        around it do not (nor elements a few steps apart, as a convolution with a stride does)."""
+        """True if the iterations of a reduction read adjacent elements, and those of the surrounding loop do not
+        (nor elements a few steps apart, as in a strided convolution)."""
         variables, body = _reduced(loop)
         addresses = [
             flatten(node.index, self.shapes[node.buffer])
@@ -160,8 +160,8 @@ class _Mapping:
 
     # -- statements of a row -------------------------------------------------------------------
     def cooperative(self, body: Sequence[Stmt]) -> list[Stmt]:
-        """Statements as the threads of one block run them together: loops are shared out, what is
-        stored once is stored by one thread, the rest every thread does for itself."""
+        """Statements in the form in which the threads of one block run them together: loops are shared, single
+        stores are done by one thread, and every thread does the rest itself."""
         result: list[Stmt] = []
         for s in body:
             if isinstance(s, For) and s.kind in _INDEPENDENT:
@@ -178,8 +178,8 @@ class _Mapping:
         return result
 
     def spread(self, over: str, name: str, parts: Sequence[Var], body: Sequence[Stmt]) -> list[Stmt]:
-        """The loops ``parts`` as one. Addresses that need no division are rewritten over it; for
-        the others the printer computes the parts."""
+        """The loops ``parts`` as one. Addresses that need no division are rewritten in terms of it; for the
+        others the printer computes the parts."""
         if len(parts) == 1:
             return [Spread(parts[0], tuple(body), "parallel", over=over)]
         flat = Var(self._fresh(name), product(v.extent for v in parts))
@@ -193,8 +193,8 @@ class _Mapping:
 
 
 def _chain(loop: For) -> tuple[list[Var], list[Stmt]]:
-    """Nested independent loops, and the body of the innermost. What stands between them is computed
-    once more for each iteration: a thread has no cheaper place for it."""
+    """Nested independent loops, and the body of the innermost. Statements between them are computed again in
+    each iteration, because a thread has no cheaper place for them."""
     parts, between, body = [loop.var], list[Stmt](), list(loop.body)
     while body and isinstance(body[-1], For) and body[-1].kind in _INDEPENDENT:
         inner = body[-1]
@@ -207,7 +207,7 @@ def _chain(loop: For) -> tuple[list[Var], list[Stmt]]:
 
 
 def _reduced(loop: For) -> tuple[list[Var], list[Stmt]]:
-    """Nested loops of one reduction, and what is done inside the innermost."""
+    """The nested loops of one reduction, and the body of the innermost."""
     parts, between, body = [loop.var], list[Stmt](), list(loop.body)
     while isinstance(body[-1], For) and body[-1].kind == "reduce":
         inner = body[-1]
@@ -222,7 +222,7 @@ def _reduced(loop: For) -> tuple[list[Var], list[Stmt]]:
 
 
 def _totals(loop: For) -> list[tuple[Local, str]]:
-    """What a reduction adds up, and how threads' totals are combined."""
+    """The accumulators of a reduction, and how the threads' totals are combined."""
     last: Stmt = loop
     inside: tuple[Stmt, ...] = ()
     while isinstance(last, For):
@@ -236,7 +236,7 @@ def _totals(loop: For) -> list[tuple[Local, str]]:
 
 
 def _is_wide(s: Stmt, least: int = WORTH_BLOCK) -> bool:
-    """True if a loop that threads can share has enough iterations for those of a block."""
+    """True if a loop that threads can share has enough iterations for the threads of a block."""
     if not isinstance(s, For) or s.kind not in {*_INDEPENDENT, "reduce"}:
         return False
     parts, _ = _reduced(s) if s.kind == "reduce" else _chain(s)
@@ -262,7 +262,7 @@ def _by_one_thread(body: list[Stmt], s: Stmt) -> list[Stmt]:
 
 
 class _Joined:
-    """Rewrites statements over one loop in place of several, where no address needs a division."""
+    """Rewrites statements in terms of one loop instead of several, if no address then needs a division."""
 
     def __init__(self, flat: Var, parts: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> None:
         extents = [v.extent for v in parts]
@@ -310,7 +310,7 @@ class _Joined:
         return index if divides(address, self.flat) else self._linear(index, address)
 
     def _linear(self, index: MultiIndex, address: Index) -> MultiIndex:
-        """A multi-index that is just an address."""
+        """A multi-index that consists of an address."""
         return (*(Index.of(0) for _ in index[1:]), address) if index else index
 
 
@@ -327,10 +327,9 @@ _SHARES = {
 
 @dataclass(frozen=True)
 class KernelText:
-    """A printed kernel and its launch: the names of the buffers and dims that it takes, blocks
-    along x, y and z, and threads of a block. Without blocks there is nothing to compute. ``sizes``
-    are names in the grid and what they stand for; ``scratch`` are the bytes of its argument
-    ``workspace``."""
+    """A printed kernel and its launch: the names of the buffers and dims that it takes, blocks along x, y and
+    z, and threads of a block. Without blocks there is nothing to compute. ``sizes`` maps names in the grid to
+    their values; ``scratch`` is the number of bytes of its argument ``workspace``."""
 
     name: str
     text: str
@@ -381,7 +380,7 @@ class CudaPrinter(CPrinter):
         return []
 
     def device_function(self, device: DeviceKernel) -> KernelText:
-        """The kernel's text; parameters that it does not use are left out."""
+        """The kernel's text; unused parameters are left out."""
         kernel = device.kernel
         body = self.block(kernel.body, 1)
         words = set(re.findall(r"\w+", "\n".join(body)))
@@ -410,7 +409,7 @@ class CudaPrinter(CPrinter):
 
 
 def kernel_text(name: str, doc: str, parameters: Sequence[str], threads: int, body: Sequence[str]) -> str:
-    """A kernel behind a comment."""
+    """A kernel preceded by a comment."""
     head = signature(name, parameters, f'extern "C" __global__ void __launch_bounds__({threads})')
     if len(head[0]) > 100:
         head[:1] = head[0].rsplit(" ", 1)

@@ -1,1 +1,1 @@
-"""One kernel: the loop tree, how a group becomes one, and how it is printed and run."""
+"""One kernel: the loop tree, how a group becomes one, and how it is printed."""

@@ -1,12 +1,12 @@
-"""Bounds of loops that are checked once: before them, at both ends.
+"""Checks of bounds that are made once, before loops, at both ends.
 
 In: an expression over loop variables. Out: the same without checks of indices that are sums of loop
-variables and sizes, and the condition on sizes that takes their place: such an index is largest and
-smallest at corners of the loops. Compilers make vectors of what has no check in it.
-(R. Gupta, "Optimizing array bound checks using flow analysis", 1993.)
+variables and sizes, and the condition on sizes that replaces them: such an index is largest and smallest
+at corners of the loops. Compilers can vectorize loops that contain no checks. (R. Gupta, "Optimizing
+array bound checks using flow analysis", 1993.)
 
-In: a reduction, and the loops over which it goes. Out: loops that visit only those elements between
-bounds, or of a window, that lie inside of the image.
+In: a reduction, and the loops over which it runs. Out: loops that visit only the elements between
+bounds, or those of a window that lie inside the image.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ZERO = expr.const(0, dtypes.int64)
 
 
 def checked_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
-    """The value for the loops ``space``, without the checks that the condition makes before them.
-    The condition is TRUE where there is none; where it fails, the error is noted and nothing must
-    be computed."""
+    """The value for the loops ``space`` without checks, and the condition that is checked before the loops
+    instead. The condition is TRUE if there is none; if it fails, the error is recorded and nothing may be
+    computed."""
     lowest: list[tuple[Index, CheckedIndex]] = []
     highest: list[tuple[Index, CheckedIndex]] = []
-    replaced: dict[int, Expr] = {}  # what stands for a checked index
+    replaced: dict[int, Expr] = {}  # replacements of checked indices
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply) and node.dtype.is_bool:
@@ -77,9 +77,9 @@ def _is_of_sizes(index: Index) -> bool:
 
 
 def _position(node: CheckedIndex) -> tuple[Index | None, bool]:
-    """The index that is checked, if it is one, and whether a negative one is an error."""
+    """The index that is checked, if it is one, and whether a negative value is an error."""
     operand = node.operand
-    if isinstance(operand, Apply) and operand.function == "where":  # as a slice has it
+    if isinstance(operand, Apply) and operand.function == "where":  # the form that slices have
         condition, index, other = operand.args
         is_sign = isinstance(condition, Apply) and condition.function == "ge" and condition.args[0] is index
         past = expr.as_index(other)
@@ -89,8 +89,8 @@ def _position(node: CheckedIndex) -> tuple[Index | None, bool]:
 
 
 def _corners(index: Index) -> tuple[Index, Index] | None:
-    """The least and the largest value of an index in its loops, which is found there; None for
-    what is no sum of loop variables times sizes."""
+    """The least and the largest value of an index in the loops found in it; None for an index that is not a
+    sum of loop variables times sizes."""
     least: dict[Var, Index] = {}
     most: dict[Var, Index] = {}
     if not index.is_polynomial:
@@ -113,7 +113,7 @@ def _corners(index: Index) -> tuple[Index, Index] | None:
 
 
 def _add(ends: list[tuple[Index, CheckedIndex]], end: Index, node: CheckedIndex, is_least: bool) -> None:
-    """Note an end of a range, unless another one on the same axis is known to lie farther out."""
+    """Add an end of a range, unless another one on the same axis is known to be farther out."""
 
     def covers(one: Index, other: Index) -> bool:
         return one <= other if is_least else other <= one
@@ -136,11 +136,11 @@ def inside(
     finite: frozenset[str],
     number: Callable[[Expr], Index] | None = None,
 ) -> tuple[Reduction, list[Index]]:
-    """The reduction over the elements for which its conditions hold, where outside of them it adds
-    zero, or what changes nothing: loops from ``named`` starts on, the outermost of all, in place of
-    those conditions; and how many trips its loops have at most. A product with zero is zero where
-    the other factor is of a buffer that is ``finite``. ``number``: conditions may also compare with
-    numbers that are computed, for which it gives an index, and short loops stay as they are."""
+    """The reduction over the elements for which its conditions hold, if it adds zero, or something without
+    effect, for the others: the conditions are replaced by loops that begin at ``named`` starts, outside all
+    others; also the most iterations of its loops. A product with zero is zero if the other factor comes from
+    a buffer that is ``finite``. With ``number``, conditions may also compare with computed numbers, for
+    which it returns an index, and short loops stay as they are."""
     start = COMBINATIONS[node.kind].start(node.body.dtype)
     limits: dict[Var, list[Index]] = {}
     settled: set[int] = set()
@@ -171,7 +171,7 @@ def inside(
 
 
 def _outside(node: Reduction, number: Callable[[Expr], Index]) -> Callable[[Expr, Index], Index | None]:
-    """``number`` of what stands beside a variable of a reduction and does not depend on it."""
+    """``number``, for expressions next to a variable of a reduction that do not depend on it."""
 
     def found(value: Expr, beside: Index) -> Index | None:
         varies = value.dtype is not dtypes.int64 or not expr.free_variables(value).isdisjoint(node.variables)
@@ -181,8 +181,8 @@ def _outside(node: Reduction, number: Callable[[Expr], Index]) -> Callable[[Expr
 
 
 def span(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
-    """The first iteration of a loop in which all of these are not negative, and the one behind the
-    last of them."""
+    """The first iteration of a loop in which none of these indices is negative, and the one after the last
+    such iteration."""
     first, ends = Index.of(0), [along.extent]
     for bound in bounds:
         factor = _step(bound, along)
@@ -205,7 +205,7 @@ def _step(index: Index, variable: Var) -> int:
 
 
 def _factors(node: Reduction, finite: frozenset[str]) -> list[Expr]:
-    """The parts of a reduction's body of which one that is zero makes it zero."""
+    """The parts of a reduction's body that make it zero if any one of them is zero."""
     work, found = [node.body], list[Expr]()
     while work:
         part = work.pop()
@@ -230,7 +230,7 @@ def _is_finite(value: Expr, finite: frozenset[str]) -> bool:
 
 
 def _guard(part: Expr, otherwise: float) -> Expr | None:
-    """The condition without which a part is that number."""
+    """The condition without which a part equals that number."""
     if isinstance(part, Load):
         return part.guard if otherwise == 0 else None
     if isinstance(part, Apply) and part.function == "where" and isinstance(part.args[2], Const):
@@ -239,7 +239,7 @@ def _guard(part: Expr, otherwise: float) -> Expr | None:
 
 
 def _without(node: Expr, settled: set[int]) -> Expr:
-    """A part without the conditions that hold."""
+    """A part without the conditions that are known to hold."""
 
     def left(condition: Expr) -> Expr:
         return expr.both(*(c for c in expr.conjuncts(condition) if id(c) not in settled))

@@ -1,10 +1,10 @@
-"""Writing a function of a template: the loop tree, with calls and text at its leaves.
+"""Build the function of a template: the loop tree, with calls and text at its leaves.
 
-A template (of a matrix product, a convolution, ...) knows its loops and the addresses that its
-calls take, but its arithmetic is a function of a library of tiles. It builds a :class:`Body`
-statement by statement. Sizes, addresses and loop variables are :class:`Index`, so that what is
-known is worked out here: a loop of one trip is not a loop, and its variable is its start everywhere;
-a constant needs no declaration; what no later line reads is not declared.
+A template (of a matrix product, a convolution, ...) knows its loops and the addresses that its calls
+take, but its arithmetic is a function from a library of tiles. It builds a :class:`Body` statement by
+statement. Sizes, addresses and loop variables are :class:`Index`, so that known values are folded: a loop
+of one iteration is not printed as a loop, and its variable is replaced by its start; a constant needs no
+declaration; variables that no later line reads are not declared.
 
 In: calls of :class:`Body`. Out: lines of C by the printer of all kernels
 (:mod:`fxlite.codegen.kernel.printer`).
@@ -31,24 +31,24 @@ _PRINTER = CPrinter(())
 
 
 def text_of(value: Size) -> str:
-    """An integer expression in C."""
+    """An integer expression as C."""
     return _PRINTER.index(Index.of(value))
 
 
 def bare(value: Size) -> str:
-    """An integer expression in C, for a place that needs no parentheses around a quotient."""
+    """An integer expression as C, for a place that needs no parentheses around a quotient."""
     return _PRINTER.bare(Index.of(value))
 
 
 def factors(extents: Sequence[Size]) -> str:
-    """A product in C that is not multiplied out, to be recognized: ``(T + 2)*32``."""
+    """A product as C that is not expanded, so that it can be recognized: ``(T + 2)*32``."""
     several = len(extents) > 1
     return "*".join(f"({text_of(e)})" if several and len(Index.of(e).terms) > 1 else text_of(e) for e in extents)
 
 
 def symbol(name: str, like: Size | None = None) -> Index:
-    """A variable, parameter or macro of C that holds an integer >= 0; ``like``: an expression that
-    it is equal to, from which its bounds are known."""
+    """A variable, parameter or macro of C that holds an integer >= 0; ``like`` is an expression that it
+    equals, from which its bounds are known."""
     largest = Index.of(DimVar(name)) if like is None else Index.of(like)
     return Index.of(Var(name, largest + 1))
 
@@ -87,10 +87,10 @@ class Pointer:
         return self + -Index.of(steps)
 
     def __getitem__(self, step: Size) -> str:
-        """The element so many steps behind, in C."""
+        """The element ``step`` elements further on, as C."""
         return f"{self.name}[{bare(self.offset + step)}]"
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # it has no length: iterating over it would not end
 
     def __str__(self) -> str:
         if self.offset == 0:
@@ -99,11 +99,11 @@ class Pointer:
 
 
 Argument: TypeAlias = "Index | int | Pointer | str"
-"""What a call takes: an integer, an address, or text."""
+"""An argument of a call: an integer, an address, or text."""
 
 
 def spelled_argument(value: Argument) -> str:
-    """An argument of a call in C."""
+    """An argument of a call as C."""
     return bare(value) if isinstance(value, (Index, int)) else str(value)
 
 
@@ -112,32 +112,32 @@ class Body:
 
     def __init__(self) -> None:
         self._open: list[list[Stmt]] = [[]]
-        self._ints: set[str] = set()  # names that are known to be no wider
+        self._ints: set[str] = set()  # names known to be no wider than int
 
     def put(self, text: str) -> None:
-        """Statements in C, in lines; indentation is relative."""
+        """Add statements in C, given as lines; indentation is relative."""
         self._open[-1].append(Text(tuple(text.splitlines())))
 
     def call(self, function: str, *arguments: Argument) -> None:
-        """A call of a function for its effects."""
+        """Add a call of a function for its effects."""
         self.put(f"{function}({', '.join(map(spelled_argument, arguments))});")
 
     def assign(self, target: str, value: str, operator: str = "=") -> None:
-        """An assignment, or the definition of what the target declares."""
+        """Add an assignment, or the definition of what the target declares."""
         self.put(f"{target} {operator} {value};")
 
     def declare(self, what: str) -> None:
-        """A declaration of variables or arrays without values."""
+        """Add a declaration of variables or arrays without values."""
         self.put(f"{what};")
 
     def comment(self, text: str) -> None:
-        """A line for the reader."""
+        """Add a comment."""
         self.put(f"/* {text} */")
 
     def let(self, name: str, value: Size | str, ctype: str = "int64_t", like: Size | None = None) -> Index:
-        """A name for an integer expression, to be read from here on; what is a number or a name
-        itself needs none. ``like``: what it does not exceed, where the expression does not tell.
-        Of one that is text no more is known than that, and that it is not negative."""
+        """Define a name for an integer expression, to be read from here on; a number or a name needs none.
+        ``like`` is an upper bound that the expression itself does not show. For an expression given as text
+        only that is known, and that it is not negative."""
         if not isinstance(value, str):
             known = Index.of(value)
             named = Var if ctype == "int" else (Var, DimVar)  # a size is an int64_t
@@ -154,13 +154,13 @@ class Body:
         return symbol(name, like)
 
     def pointer(self, ctype: str, name: str, start: Pointer | str) -> Pointer:
-        """A name for an address. ``ctype``: of its elements, with ``const`` if they are."""
+        """Define a name for an address. ``ctype`` is the type of its elements, with ``const`` if they are."""
         self._open[-1].append(Text((f"{ctype} *const {name} = {start};",), declares=name))
         return Pointer(name)
 
     @contextmanager
     def block(self, head: str = "") -> Iterator[None]:
-        """``head { ... }``, say of a condition."""
+        """A block ``head { ... }``, for instance of a condition."""
         with self._nested() as body:
             yield
         self._open[-1].append(Text(tuple(head.splitlines()), body=tuple(body)))
@@ -169,8 +169,8 @@ class Body:
     def loop(
         self, name: str, end: Size, start: Size = 0, step: int = 1, pragma: str = "", ctype: str = "int64_t"
     ) -> Iterator[Index]:
-        """``for (name = start; name < end; name += step)``; gives the variable. A loop of one trip
-        is its body, and what it gives is its start, unless threads share it out."""
+        """``for (name = start; name < end; name += step)``; yields the variable. For a loop of one iteration
+        it adds only the body and yields the start, unless threads share the loop."""
         start, end = Index.of(start), Index.of(end)
         if ctype == "int":
             self._ints.add(name)
@@ -184,7 +184,7 @@ class Body:
                 around.append(Text((), body=tuple(body)))
             return
         variable = Var(name, end)
-        whole = (end - start) % step == 0  # then the last trip is a whole step before the end
+        whole = (end - start) % step == 0  # then the last iteration is a whole step before the end
         with self._nested() as body:
             yield Index.of(Var(name, end - step + 1) if whole else variable)
         made = Range(variable, tuple(body), "serial", step, start, pragma, ctype)
@@ -194,9 +194,9 @@ class Body:
     def shared(
         self, loops: Sequence[tuple[str, Size]], directive: str, clauses: str = "", schedule: str = "static"
     ) -> Iterator[list[Index]]:
-        """Perfectly nested loops from 0, whose iterations threads share out under a directive of
-        OpenMP (``omp parallel for``, ``omp for``; none if it is empty). Those of one trip are not
-        counted; where none is left, one thread runs the body."""
+        """Perfectly nested loops from 0, whose iterations threads share under a directive of OpenMP
+        (``omp parallel for``, ``omp for``; none if it is empty). Loops of one iteration are left out; if none
+        remains, one thread runs the body."""
         real = [name for name, end in loops if not takes_one_trip(Index.of(0), Index.of(end), 1)]
         if directive == "omp for" and not real:
             with self.block("#pragma omp single"):
@@ -221,21 +221,21 @@ class Body:
             self._open.pop()
 
     def statements(self) -> tuple[Stmt, ...]:
-        """What was built."""
+        """The statements that were built."""
         return tuple(self._open[0])
 
     def lines(self, depth: int = 1) -> list[str]:
-        """The statements in C, without declarations that nothing reads."""
+        """The statements as C, without declarations that nothing reads."""
         return _PRINTER.block(_needed(self.statements(), set()), depth)
 
     def __str__(self) -> str:
-        """The statements in C, as text of another body, which folds its lines."""
+        """The statements as C text for another body, which will wrap its lines."""
         found = _needed(self.statements(), set())
         return "\n".join(line for s in found for line in _PRINTER.statement(s, 0))
 
 
 def _is_operand(text: str) -> bool:
-    """Whether a cast in front of an expression is one of all of it: a name or one call."""
+    """Whether a cast in front of an expression applies to all of it: it is a name or one call."""
     name, _, rest = text.partition("(")
     depths = list(itertools.accumulate({"(": 1, ")": -1}.get(c, 0) for c in f"({rest}"))
     return re.fullmatch(r"[\w.]+", name) is not None and (not rest or depths.index(0) == len(rest))
@@ -252,11 +252,11 @@ def _declared(body: Sequence[Stmt]) -> set[str]:
 
 
 def _needed(body: Sequence[Stmt], words: set[str]) -> tuple[Stmt, ...]:
-    """A block without declarations of names that do not occur behind them; ``words`` gathers what
-    occurs and is not declared in it."""
+    """A block without declarations of names that do not occur after them; ``words`` collects the words that
+    occur in it and are not declared in it."""
     kept: list[Stmt] = []
     for s in reversed(body):
-        inner: set[str] = set()  # of a block inside, whose declarations end with it
+        inner: set[str] = set()  # words of an inner block, whose declarations end with it
         if isinstance(s, Text):
             if s.declares and s.declares not in words:
                 continue
@@ -285,8 +285,8 @@ _WORD = re.compile(r"\w+")
 class Rendered:
     """One C function.
 
-    `workspace` is the number of bytes of scratch, of named sizes and ``n_threads``, which should be
-    64-byte aligned; 0 if none. `extra_parameters` are the names that follow the spec's
+    `workspace` is the number of bytes of scratch, in terms of named sizes and ``n_threads``; it should be
+    64-byte aligned, and is 0 if none is needed. `extra_parameters` are the names that follow the spec's
     parameters: a subset of ("workspace", "n_threads"), in this order; ``void *`` and ``int``.
     """
 
@@ -303,8 +303,8 @@ def rendered(
     workspace: Index | int = 0,
     extra: tuple[str, ...] | None = None,
 ) -> Rendered:
-    """The function of these ``lines``, with paragraphs that are ``said`` in a comment before it.
-    ``extra``: what it takes beyond its parameters, without which it is what the lines mention."""
+    """The function with these ``lines``, preceded by a comment with the paragraphs ``said``. ``extra`` are
+    its parameters beyond those of the spec, by default the ones that occur in the lines."""
     body = "\n".join(lines)
     if extra is None:
         extra = tuple(word for word in _EXTRA if mentions(body, word))
@@ -317,7 +317,7 @@ _EXTRA = {"workspace": "void *restrict workspace", "n_threads": "int n_threads"}
 
 
 def static_head(name: str, parameters: str, extra: tuple[str, ...] = ()) -> list[str]:
-    """The head of a static function, in lines."""
+    """The lines of the head of a static function."""
     arguments = [part.strip() for part in parameters.split(",") if part.strip()]
     arguments += [_EXTRA[item] for item in extra]
     start = f"static void {name}("
@@ -337,8 +337,8 @@ def parameter_names(parameters: str) -> list[str]:
 
 
 def ignoring(parameters: str, *bodies: str) -> list[str]:
-    """A line for those parameters that one of the texts, which stand in branches of an `#if`, does
-    without."""
+    """A line that marks as unused the parameters that one of the texts, which are branches of an `#if`, does
+    not use."""
     read = [re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL) for body in bodies]
     names = [n for n in parameter_names(parameters) if not all(mentions(r, n) for r in read)]
     return wrap(f"    {', '.join(f'(void){name}' for name in names)};") if names else []

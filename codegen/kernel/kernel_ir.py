@@ -2,7 +2,7 @@
 
 In: built by :mod:`fxlite.codegen.kernel.schedule`. Out: run in NumPy
 (:mod:`fxlite.codegen.program.run`) or printed as C and CUDA. Everything here is frozen; a transform
-returns a new tree. ``Kernel.check()`` finds what would make a printer emit nonsense.
+returns a new tree. ``Kernel.check()`` finds mistakes that would make a printer emit invalid code.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel s
 
 @dataclass(frozen=True)
 class For:
-    """``for var in range(0, var.extent, step)``. ``parallel``: iterations are independent and may
-    run on any thread; ``simd``: independent, next to each other in memory; ``lanes``: a short loop
-    of constant extent over the elements of a local array; ``transpose``: with the one loop in it,
-    copies a square of a buffer into a local array, transposed; ``independent``: as parallel, but C runs
-    it in order; ``reduce``: in any order, since the last statement adds to a total; ``serial``: in
-    order."""
+    """``for var in range(0, var.extent, step)``. Kinds: ``parallel``: iterations are independent and may
+    run on any thread; ``simd``: independent, and adjacent in memory; ``lanes``: a short loop of constant
+    extent over the elements of a local array; ``transpose``: with the one loop in it, copies a square of a
+    buffer into a local array, transposed; ``independent``: like parallel, but C runs it in order;
+    ``reduce``: in any order, because the last statement adds to a total; ``serial``: in order."""
 
     var: Var
     body: tuple[Stmt, ...]
@@ -47,8 +46,8 @@ class Let:
 
 @dataclass(frozen=True)
 class Alloc:
-    """A local variable (``size`` 0) or a local array of ``size`` elements, all set to ``init``, or the first
-    ``used`` of them where fewer may be read."""
+    """A local variable (``size`` 0) or a local array of ``size`` elements, set to ``init``; with ``used``
+    only so many elements are set, if fewer may be read."""
 
     name: str
     dtype: DType
@@ -67,7 +66,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class If:
-    """Statements run where a condition holds."""
+    """Statements that run if a condition holds."""
 
     condition: Expr
     body: tuple[Stmt, ...]
@@ -85,15 +84,15 @@ class Store:
 
 @dataclass(frozen=True)
 class Comment:
-    """A line of text for the reader."""
+    """A comment."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Range(For):
-    """A loop of a template (:mod:`fxlite.codegen.kernel.builder`) from ``start``, behind a pragma
-    of its own; ``ctype`` is that of its variable."""
+    """A loop of a template (:mod:`fxlite.codegen.kernel.builder`) that begins at ``start``, after a pragma
+    of its own; ``ctype`` is the type of its variable."""
 
     start: Index = field(default_factory=lambda: Index.of(0))
     pragma: str = ""
@@ -102,8 +101,8 @@ class Range(For):
 
 @dataclass(frozen=True)
 class Text:
-    """Lines that a template spells itself: statements, or where there is a ``body`` the head of a
-    block. ``declares``: the name that they declare and do nothing else, if so."""
+    """Lines that a template prints itself: statements or, if there is a ``body``, the head of a block.
+    ``declares`` is the name that they declare, if they do nothing else."""
 
     lines: tuple[str, ...]
     declares: str = ""
@@ -125,9 +124,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A function over buffers. ``dims`` are the named dims it takes as integers; ``doc`` says what
-    it computes and where that comes from; ``work`` is the number of scalar operations (an
-    Index)."""
+    """A function over buffers. ``dims`` are the named dims that it takes as integers; ``doc`` says what it
+    computes and where that comes from; ``work`` is the number of scalar operations (an Index)."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -164,7 +162,7 @@ _locals = itertools.count()
 
 
 def fresh_local(dtype: DType, prefix: str) -> Local:
-    """A local with a name that no other one has."""
+    """A local with a new name."""
     return Local(dtype, f"{prefix}{next(_locals)}")
 
 
@@ -177,7 +175,7 @@ def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
 
 
 def expressions(statement: Stmt) -> tuple[Expr, ...]:
-    """Expressions a statement holds itself (not those of statements inside it)."""
+    """The expressions of a statement itself (not those of statements inside it)."""
     if isinstance(statement, (Let, Assign, Store)):
         return (statement.value,)
     if isinstance(statement, Alloc):
@@ -222,7 +220,7 @@ def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[s
 
 
 def _names(variables: Iterable[Var]) -> set[str]:
-    """Of variables that a kernel must bind itself."""
+    """The names of variables that a kernel must bind itself."""
     return {v.name for v in variables if not isinstance(v, Given)}
 
 

@@ -1,10 +1,9 @@
-"""Loops of a kernel made readable: adjacent ones joined, one with several cases cut into parts, and
-names for what is in them.
+"""Make the loops of a kernel readable: join adjacent ones, divide one with several cases into parts, and
+name the variables.
 
-In: loop variables, the value of an element, and where it is stored; or statements with the unique
-names that lowering made. Out: the same with fewer loops, where every address stays free of
-divisions; the same statements with loop variables ``i j k``, reduced ones ``r s``, values ``t0
-t1``.
+In: loop variables, the value of an element, and where it is stored; or statements with the unique names
+that lowering made. Out: the same with fewer loops, in which no address needs a division; the same
+statements with loop variables ``i j k``, reduced ones ``r s``, values ``t0 t1``.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _LONG = 8
 
 
 def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Loops over joined axes as a loop for each of them, where addresses divide by the size of one,
-    as they do behind a reshape: a division of integers takes longer than most of what is computed."""
+    """Replace a loop over joined axes by one for each of them if addresses divide by the size of one, as after
+    a reshape, because an integer division takes longer than most computations."""
     position = 0
     while position < len(space):
         variable = space[position]
@@ -45,7 +44,7 @@ def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tupl
 
 
 def _divisions(value: Expr, variable: Var) -> Iterator[Quotient | Remainder]:
-    """What divides the variable in addresses and conditions."""
+    """The expressions that divide the variable in addresses and conditions."""
     for node in expr.walk(value):
         found = node.index if isinstance(node, Load) else (node.index,) if isinstance(node, IndexValue) else ()
         for index in found:
@@ -54,8 +53,8 @@ def _divisions(value: Expr, variable: Var) -> Iterator[Quotient | Remainder]:
 
 
 def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
-    """The size by which the variable is divided, where whole multiples of it make up the loop and
-    what stands beside the variable."""
+    """The size by which the variable is divided, if the loop and the terms added to the variable are whole
+    multiples of it."""
     size, rest = division.b, division.a - variable
     if variable in rest.variables() or not size.is_polynomial or size.variables():
         return None
@@ -68,7 +67,7 @@ def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
 def collapse(
     space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Join adjacent loops where every address stays free of divisions; drop loops of extent 1."""
+    """Join adjacent loops if no address then needs a division; drop loops of extent 1."""
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
     if ones:
         value, store = expr.decided(expr.substitute_index(value, ones)), tuple(i.substitute(ones) for i in store)
@@ -89,7 +88,7 @@ def collapse(
 
 
 def _separable(value: Expr, first: Var, second: Var) -> bool:
-    """No reduction depends on only one of the two loops (it would move inside the joined one)."""
+    """True if no reduction depends on only one of the two loops (it would move inside the joined loop)."""
     for node in expr.walk(value):
         if isinstance(node, Reduction):
             free = expr.free_variables(node)
@@ -99,7 +98,7 @@ def _separable(value: Expr, first: Var, second: Var) -> bool:
 
 
 def divides(index: Index, variable: Var) -> bool:
-    """True if the variable stands under a division or remainder."""
+    """True if the variable occurs in a division or remainder."""
     return any(
         isinstance(a, (Quotient, Remainder)) and variable in (a.a.variables() | a.b.variables()) for a in index.atoms()
     )
@@ -126,15 +125,15 @@ MOST_PARTS = 64
 
 @dataclass(frozen=True)
 class Cut:
-    """A loop whose variable's range falls into parts with values of their own, as that of what is
-    joined from several: the next one begins at each of ``bounds``."""
+    """A loop whose variable's range consists of parts with values of their own, as for a value joined from
+    several: a new part begins at each of ``bounds``."""
 
     variable: Var
     bounds: tuple[Index, ...]
 
     def named(self) -> tuple[Cut, list[Stmt], dict[Any, Index]]:
-        """The same, where what is computed of sizes in the bounds has names; the statements that
-        compute it, and what stands for what."""
+        """The same cut with names for values computed from sizes in the bounds; the statements that compute
+        these, and the replacements."""
         env: dict[Any, Index] = {}
         statements: list[Stmt] = []
         for atom in dict.fromkeys(a for b in self.bounds for m in b.terms for a in m):
@@ -146,13 +145,13 @@ class Cut:
 
     @property
     def starts(self) -> list[Index]:
-        """Where the parts begin, and the last one ends."""
+        """Where the parts begin, and where the last one ends."""
         extent = self.variable.extent
         inside = (extremum("max", extremum("min", b, extent), 0) for b in self.bounds)
         return [Index.of(0), *inside, extent]
 
     def parts(self, starts: Sequence[Index], value: Expr, store: MultiIndex) -> Iterator[tuple[Var, Expr, MultiIndex]]:
-        """For each part a variable, and what its iterations store where."""
+        """For each part a variable, and what its iterations store, and where."""
         for number, (start, stop) in enumerate(itertools.pairwise(starts)):
             if start == stop:
                 continue
@@ -163,7 +162,7 @@ class Cut:
             yield within, moved, tuple(i.substitute(env) for i in store)
 
     def _known(self, part: int, node: Expr) -> Expr:
-        """A condition that holds for all of a part, or for nothing of it."""
+        """A condition as TRUE or FALSE if it is the same for all of a part."""
         found = _changes(node, self.variable)
         if found is None or not set(found[0]) <= set(self.bounds):
             return node
@@ -173,8 +172,7 @@ class Cut:
 
 
 def cut(space: Sequence[Var], value: Expr) -> Cut | None:
-    """The loop to cut into parts, so that they need not ask where they are; None if there is
-    none."""
+    """The loop to divide into parts, so that these need not test their position; None if there is none."""
     choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
     for variable in space:
         changes = [found for c in choices if (found := _changes(c, variable)) is not None]
@@ -186,7 +184,7 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
 
 
 def _asked(node: Expr) -> list[Expr]:
-    """The comparisons of a ``where`` that asks for the place alone, if each side is more than a number."""
+    """The comparisons of a ``where`` that depend only on the position, if both its values are more than a number."""
     if not isinstance(node, Apply) or node.function != "where":
         return []
     condition, *sides = node.args
@@ -196,7 +194,7 @@ def _asked(node: Expr) -> list[Expr]:
 
 
 def _compared(node: Expr) -> tuple[Index, bool] | None:
-    """Of a comparison of two indices what is less than 0 where it holds, or 0, and whether it is 0."""
+    """For a comparison of two indices: the index that is < 0 or == 0 if it holds, and whether it is == 0."""
     least, difference = expr.not_negative(node), expr.is_zero_where_equal(node)
     if least is not None:
         return -least - 1, False
@@ -204,8 +202,8 @@ def _compared(node: Expr) -> tuple[Index, bool] | None:
 
 
 def _changes(node: Expr, variable: Var) -> tuple[tuple[Index, ...], int] | None:
-    """Where the answer of a comparison of a loop variable with sizes and numbers of loops around the kernel changes,
-    in ascending order, and behind how many of these places it holds; None of others."""
+    """The places, in ascending order, at which a comparison of a loop variable with sizes and numbers of outer loops
+    changes its answer, and after how many of them it holds; None for other expressions."""
     compared = _compared(node)
     if compared is None:
         return None
@@ -222,7 +220,7 @@ def _changes(node: Expr, variable: Var) -> tuple[tuple[Index, ...], int] | None:
 
 
 def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
-    """In ascending order; None where that is not known."""
+    """The bounds in ascending order; None if the order is not known."""
     made: list[Index] = []
     for bound in bounds:
         place = next((n for n, other in enumerate(made) if bound <= other), len(made))
@@ -254,8 +252,8 @@ _STEMS = {
 
 
 def rename(body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] = str) -> tuple[Stmt, ...]:
-    """Rename all variables and locals, avoiding what ``taken`` (buffers and dims) are usually
-    called; a loop of one trip is its body. ``mark``: what becomes of a new name
+    """Give all variables and locals their usual names, except those in ``taken`` (buffers and dims); a loop of
+    one iteration is replaced by its body. ``mark`` converts a new name
     (:mod:`fxlite.codegen.kernel.names`)."""
     body = _Renamer({}).body(body, {})
     names: dict[str, str] = {}
@@ -264,8 +262,7 @@ def rename(body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] =
 
 
 def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]) -> None:
-    """Choose names in one scope and those inside it; a loop's name is free again behind the
-    loop."""
+    """Choose names in one scope and those inside it; a loop's name is free again after the loop."""
     for s in body:
         if isinstance(s, For):
             name = _pick(s.var.name, used)
@@ -307,8 +304,8 @@ def _first(candidates: Iterator[str], used: set[str]) -> str:
 
 
 class _Renamer:
-    """Statements with new names, where it has one, and without loops of one trip. Of two loops over
-    one variable, the second gets a variable of its own."""
+    """Statements with new names and without loops of one iteration. If two loops have the same variable, the
+    second gets a variable of its own."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
@@ -349,7 +346,7 @@ class _Renamer:
         return self.names.get(old, old)
 
     def _own(self, name: str) -> str:
-        """The variable's name, or another of that kind where it is a loop's already."""
+        """The variable's name, or another one of its kind if a loop already uses it."""
         if name in self.bound:
             name = expr.fresh_var(0, name.strip("_0123456789")).name
         self.bound.add(name)

@@ -1,12 +1,12 @@
-"""Lower a group to scalar expressions: what one element of its root is, in terms of loads.
+"""Lower a group to scalar expressions: the value of one element of its root, in terms of loads.
 
 In: a :class:`~fxlite.passes.group.Group`. Out: :class:`Lowered` (an expression over the root's loop
-variables), or for a group anchored at a matrix product or convolution a :class:`Contraction` that
-says which loads are multiplied over which variables and what happens to the sum.
+variables), or for a group anchored at a matrix product or convolution a :class:`Contraction`, which says
+which loads are multiplied, over which variables the products are summed, and what happens to the sum.
 
-Of a contraction the templates of C and CUDA make a :class:`MatrixProduct` (which loops are rows, columns
+From a contraction the templates of C and CUDA make a :class:`MatrixProduct` (which loops are rows, columns
 and batch), the strides of its operands, and an :class:`Epilogue` that prints what happens to a finished
-sum, for the variable names that a template chooses.
+sum, with the variable names that a template chooses.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def buffer_of(node: Node, is_output: bool = False) -> Buffer:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read.
-    ``beside`` is the part of it that is the group's, of all its last axis."""
+    """Element ``value`` of the root at the loop variables ``space``; ``buffers`` are read. ``beside`` is a part
+    of it that is also stored: the group's second value, one for the whole last axis."""
 
     root: Node
     space: tuple[Var, ...]
@@ -54,15 +54,15 @@ class Lowered:
 
 
 class Lowering:
-    """Lowers the values of a group, each once for each index; notes the buffers that it reads."""
+    """Lowers the values of a group, each once for each index, and collects the buffers that it reads."""
 
     def __init__(self, group: Group, stop: Node | None = None) -> None:
         self.group = group
-        self.stop = stop  # a member that is not expanded: read as a Load of itself
+        self.stop = stop  # a member that is not expanded, but read as a Load of itself
         self.memo: dict[tuple[Node, MultiIndex], Expr] = {}
         self.buffers: dict[Node, Buffer] = {}
         self.stopped: list[tuple[MultiIndex, Load]] = []
-        self.renamed: dict[Node, str] = {}  # read from the memory of another name
+        self.renamed: dict[Node, str] = {}  # nodes that are read from memory with another name
 
     def read(self, node: Node, index: MultiIndex) -> Expr:
         key = (node, index)
@@ -92,8 +92,8 @@ class Lowering:
 
 
 def index_of(node: Node) -> Index | None:
-    """The value of a node that was noted to be an index: the number of an iteration, and what is
-    computed of it and sizes alone."""
+    """The value of a node that was marked as an index: the number of an iteration, or a value computed only
+    from it and sizes."""
     return node._meta.get("index") if node._meta is not None else None
 
 
@@ -113,7 +113,7 @@ def _is_number(node: Node) -> bool:
 def lower(group: Group) -> Lowered:
     """The group's root as an expression over its space."""
     state = Lowering(group)
-    if group.root in group.taken:  # it is stored over what it is made of
+    if group.root in group.taken:  # it is stored over one of its operands
         state.renamed[group.taken[group.root]] = buffer_name(group.root)
     value = state.read(group.root, group.index)
     beside = None
@@ -130,13 +130,13 @@ ACCUMULATOR = "sum"
 
 @dataclass(frozen=True)
 class Contraction:
-    """``root[store] = value(anchor's element)``. The anchor is what a template computes: a sum of
-    products of two operands, or attention.
+    """``root[store] = value(anchor's element)``. The anchor is what a template computes: a sum of products of
+    two operands, or attention.
 
-    ``coordinates`` are the anchor's own output coordinates, ``reduced`` the variables it sums over;
-    ``value`` is the epilogue, an expression over the coordinates in which the anchor's element is
-    the local :data:`ACCUMULATOR`; ``store`` is the index in the root's array. ``operands`` are
-    loads: of a product the input and the weight or right operand."""
+    ``coordinates`` are the anchor's own output coordinates, ``reduced`` the variables it sums over.
+    ``value`` is the epilogue, an expression over the coordinates in which the anchor's element is the local
+    :data:`ACCUMULATOR`; ``store`` is the index in the root's array. ``operands`` are loads: for a product
+    the input and the weight or right operand."""
 
     root: Node
     anchor: Node
@@ -196,10 +196,9 @@ def lower_contraction(group: Group) -> Contraction:
 
 
 def lower_attention(group: Group) -> Contraction:
-    """Lower a group anchored at scaled_dot_product_attention: ``operands`` are query, key, value
-    and the mask, if there is one, at the element that feature and key (``reduced``, in this order)
-    and the output's coordinates need. Raises CodegenError if an operand is not one strided
-    access."""
+    """Lower a group anchored at scaled_dot_product_attention. ``operands`` are query, key, value and the
+    mask, if there is one, at the element for the feature and key (``reduced``, in this order) and the
+    output's coordinates. Raises CodegenError if an operand is not one strided access."""
     anchor = group.anchor
     assert anchor is not None
     coordinates, epilogue, store, outer = _around(group, anchor)
@@ -214,7 +213,7 @@ def lower_attention(group: Group) -> Contraction:
         index = tuple(Index.of(0 if d == 1 else v) for v, d in zip(own, node.type.shape))
         if node in group.members:
             return _as_load(inner.read(node, index), anchor)
-        inner.buffers[node] = buffer_of(node)  # a number, too, which loops would have as a literal
+        inner.buffers[node] = buffer_of(node)  # also for a number, which loops would write as a literal
         return Load(node.type.dtype, buffer_name(node), index)
 
     loads = [
@@ -237,8 +236,8 @@ def lower_attention(group: Group) -> Contraction:
 
 
 def _around(group: Group, anchor: Node) -> tuple[tuple[Var, ...], Expr, MultiIndex, dict[str, Buffer]]:
-    """What stands around a template's anchor: the anchor's coordinates, the root's element in terms
-    of them (in which the anchor is a load of itself), its place, and what is read for it."""
+    """The surroundings of a template's anchor: the anchor's coordinates, the root's element in terms of them (in
+    which the anchor is a load of itself), its place, and the buffers that this reads."""
     if group.root is anchor:
         coordinates = tuple(expr.fresh_var(v.extent, "c") for v in group.space)
         store: MultiIndex = tuple(Index.of(c) for c in coordinates)
@@ -256,7 +255,7 @@ def _around(group: Group, anchor: Node) -> tuple[tuple[Var, ...], Expr, MultiInd
 
 
 def _placed(epilogue: Expr, anchor: Node, value: Expr) -> Expr:
-    """The epilogue with the anchor's element in place; 0 where it reads none (triu)."""
+    """The epilogue with the anchor's element inserted; 0 if it reads none (triu)."""
     name = buffer_name(anchor)
 
     def place(node: Expr) -> Expr:
@@ -274,8 +273,7 @@ def _buffers(inner: Lowering, outer: dict[str, Buffer]) -> tuple[Buffer, ...]:
 
 
 def _without_zero_point(factor: Expr) -> Expr:
-    """The integer that ``x - zero_point`` in int32, or 0 outside of x, is made of: a template knows
-    the zero point."""
+    """The integer x in ``x - zero_point`` in int32, or 0 outside x: a template knows the zero point."""
     if factor.dtype is not dtypes.int32:
         return factor
     if isinstance(factor, Apply) and factor.function == "where":
@@ -286,7 +284,7 @@ def _without_zero_point(factor: Expr) -> Expr:
 
 
 def _without_scale(factor: Expr, anchor: Node) -> Expr:
-    """The load of the integers that a weight with a scale is made of: a template knows the rest."""
+    """The load of the integers in a weight with a scale; a template knows the rest."""
     if anchor.target.name != "linear_weight_only" or isinstance(factor, Load):
         return factor
     weight = buffer_name(anchor.args[1])
@@ -295,8 +293,8 @@ def _without_scale(factor: Expr, anchor: Node) -> Expr:
 
 
 def _as_load(value: Expr, anchor: Node, may_pad: bool = False) -> Load:
-    """The operand of a template; only those of convolutions read zeros outside (a guard). Of bf16
-    beside float32 it is the bf16, which templates widen."""
+    """The operand of a template. Only those of convolutions read zeros outside (a guard). For bf16 next to
+    float32 it is the bf16, which templates widen."""
     if isinstance(value, Cast) and value.operand.dtype is dtypes.bfloat16:
         value = value.operand
     if not isinstance(value, Load) or (value.guard is not None and not may_pad):
@@ -332,8 +330,8 @@ def declines_types(node: Node) -> str:
 
 
 def require_some(group: Group) -> None:
-    """Raise CodegenError for a group whose anchor has operands without elements, or whose result
-    has none: such loops are simple, and templates divide by numbers of tiles."""
+    """Raise CodegenError for a group whose anchor has operands without elements, or whose result has none:
+    loops handle these simply, while templates divide by numbers of tiles."""
     assert group.anchor is not None
     if any(node.type.size == 0 for node in (group.root, *group.anchor.all_input_nodes)):
         raise CodegenError("an operand or the result has no elements")
@@ -341,9 +339,8 @@ def require_some(group: Group) -> None:
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """``root[store] = value(sum over k of a * b)`` for each row ``m`` (None: there is one row),
-    column ``n`` and step of the ``batch`` variables, outermost first. ``output`` is the root's
-    buffer."""
+    """``root[store] = value(sum over k of a * b)`` for each row ``m`` (None if there is one row), column ``n``
+    and combination of the ``batch`` variables, outermost first. ``output`` is the root's buffer."""
 
     a: Load
     b: Load
@@ -357,7 +354,7 @@ class MatrixProduct:
 
     @property
     def batch_names(self) -> dict[Var, str]:
-        """What the templates call the batch variables."""
+        """The names of the batch variables in templates."""
         several = len(self.batch) > 1
         return {v: f"batch_{i}" if several else "batch" for i, v in enumerate(self.batch)}
 
@@ -367,15 +364,15 @@ class MatrixProduct:
         return {v: named(name, v) for v, name in self.batch_names.items()}
 
     def place(self, row: Index, column: Index) -> dict[Var, Index]:
-        """Batch, row and column as a template has them."""
+        """Batch, row and column in terms of a template's variables."""
         rows = {} if self.m is None else {self.m: row}
         return {**self.batch_index, self.n: column, **rows}
 
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
-    """Rows, columns and batch of a contraction; batch axes that the right operand does not have
-    become rows where every address stays linear. Of a matrix and a vector the rows are columns here: the vector is
-    the one row of the left operand. Raises CodegenError if it is not a matrix product."""
+    """Rows, columns and batch of a contraction; batch axes that the right operand does not have become rows
+    if every address stays linear. For a matrix and a vector, the matrix's rows are the columns here, and the
+    vector is the only row of the left operand. Raises CodegenError if it is not a matrix product."""
     (k,) = c.reduced
     *outer, n = c.coordinates
     a, b, value, store = c.a, c.b, c.value, c.store
@@ -403,7 +400,7 @@ def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
 def strides(
     load: Load, buffer: Buffer, row: Var | None, column: Var | None, batch: Mapping[Var, Index]
 ) -> tuple[Index, Index, Index]:
-    """(offset, row stride, column stride) of a load. Raises CodegenError where it has none."""
+    """(offset, row stride, column stride) of a load. Raises CodegenError if it has none."""
     linear = address(load, buffer)
     found: list[Index] = []
     for variable in (row, column):
@@ -416,7 +413,7 @@ def strides(
 
 
 def named(name: str, like: Var) -> Index:
-    """A variable's stand-in with a name that the template chose."""
+    """An index that replaces a variable, with a name chosen by the template."""
     return Index.of(Var(name, like.extent))
 
 
@@ -432,8 +429,8 @@ def _dim_vars(c: Contraction) -> set[DimVar]:
 
 
 class Epilogue:
-    """Prints what happens to a finished sum. Its own names are marked, because the text that it
-    goes into is not known here."""
+    """Prints what happens to a finished sum. Its own names are marked, because the text around it is not known
+    here."""
 
     def __init__(self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex, printer: CPrinter) -> None:
         self.c, self.output, self.value, self.store = c, output, value, store
@@ -445,7 +442,7 @@ class Epilogue:
         return self.printer.index(i)
 
     def print(self, total: str, env: Mapping[Var, Index]) -> str:
-        """C statements that finish and store one element, as text of a body, which folds lines."""
+        """C statements that finish and store one element, as text for a body, which will wrap its lines."""
         found = self.statements(total, env)
         return "\n".join(line for s in found for line in self.printer.statement(s, 0))
 
@@ -466,7 +463,7 @@ class Epilogue:
 
     def parameters(self, inputs: Sequence[str], weights: Sequence[str]) -> list[tuple[str, str]]:
         """(parameter, argument) pairs: operands, what the epilogue reads, the output, dims."""
-        self.print("0", {v: Index.of(v) for v in self.c.coordinates})  # is an index checked?
+        self.print("0", {v: Index.of(v) for v in self.c.coordinates})  # finds out whether an index is checked
         extra = [n.buffer for n in expr.walk(self.value) if isinstance(n, Load)]
         known = {b.name: b for b in self.c.buffers}
         restrict, out = self.printer.restrict, self.output

@@ -1,22 +1,20 @@
-"""Names of the user's program in emitted C and CUDA C: marked in the making, spelled at the end.
+"""Names from the user's program in emitted C and CUDA C: marked at first, and spelled at the end.
 
-A program may call its values, weights and sizes anything, and text that is made for them has names
-of its own. So that no template has to know which names the user took, nor the user those of
-templates, a name of the program goes into text *marked*: its first letter is one of another
-alphabet (``𝐛atch``), which makes it a word that nobody writes by hand and that takes as many
-columns.
+A program may use any names for its values, weights and sizes, and the text generated for them has names of
+its own. So that templates need not know the user's names, and users need not know those of templates, a
+name from the program is put into text *marked*: its first letter is from another alphabet (``𝐛atch``),
+which makes it a word that nobody writes by hand and that takes equally many columns.
 
 In: names (:func:`value_name`, :func:`weight_name`, :func:`dim_name`, :func:`own_name`,
-:func:`derived`), and text that holds them. Out: once the text of a scope is complete,
-:class:`Scope` spells each marked name as it was, or if that is taken there by a word that is not
-marked, a keyword, a macro or another name, in the nearest way that is free: ``batch_``,
-``batch_2``.
+:func:`derived`), and text that contains them. Out: once the text of a scope is complete,
+:class:`Scope` spells each marked name as it was or, if that is already used there by an unmarked word, a
+keyword, a macro or another name, in the nearest free way: ``batch_``, ``batch_2``.
 
-Keywords, and macros of the C library, are taken everywhere in C, C++ and CUDA C. The macros, in
-``macros.txt``, are those that GCC 12 and Clang 14 know after they have read all headers of the C
-standard and omp.h (``gcc -E -dM``), without names that begin with an underscore; a test asks the
-compiler at hand again for the headers that emitted text includes. Who includes an emitted header may
-have included any of them before, and a macro has no scope.
+Keywords, and macros of the C library, are reserved everywhere in C, C++ and CUDA C. The macros, in
+``macros.txt``, are those that GCC 12 and Clang 14 define after reading all headers of the C standard and
+omp.h (``gcc -E -dM``), without names that begin with an underscore; a test asks the available compiler
+again for the headers that emitted text includes. A file that includes an emitted header may have included
+any of them before, and a macro has no scope.
 """
 
 from __future__ import annotations
@@ -67,13 +65,13 @@ _VALUES, _WEIGHTS, _DIMS, _OWN = 0x1D400, 0x1D5D4, 0x1D5A0, 0x1D670
 _ALPHABETS = (_VALUES, _WEIGHTS, _DIMS, _OWN)
 _PLAIN = {start + i: c for start in _ALPHABETS for i, c in enumerate(_LETTERS)}
 _JOINT = "\u02cd"  # a letter like a low line, for a dot or for what joins a name and its suffix
-_ESCAPE = "\u02d0"  # a letter like a colon, around the code of a character that C has not in names
-_PLAIN[ord(_JOINT)] = "_"
+_JOINT = "\u02cd"  # a letter that looks like an underscore, for a dot or between a name and its suffix
+_ESCAPE = "\u02d0"  # a letter that looks like a colon, around the code of a character not allowed in C names
 _ESCAPED = re.compile(f"{_ESCAPE}([0-9a-f]+){_ESCAPE}")
 _MARKED = re.compile("[" + "".join(f"{chr(s)}-{chr(s + 51)}" for s in _ALPHABETS) + r"]\w*")
-_OF_HEADERS = ("_WEIGHTS_BYTES", "_STORED_BYTES", "_ARENA_BYTES")  # ends of headers' macros
-OF_CPUID = ("bit_", "signature_")  # how those of <cpuid.h> begin, more with each compiler
-_WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # but no member of a struct
+_OF_HEADERS = ("_WEIGHTS_BYTES", "_STORED_BYTES", "_ARENA_BYTES")  # suffixes of headers' macros
+OF_CPUID = ("bit_", "signature_")  # prefixes of the macros of <cpuid.h>, of which newer compilers have more
+_WORD = re.compile(r"(?<!\.)(?<!->)\b\w+")  # not a member of a struct
 _NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\#\s*include[^\n]*""", re.DOTALL)
 _DEFINITION = re.compile(  # name, parameters, body
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?((?:[^\\\n]|\\.)*)", re.MULTILINE | re.DOTALL
@@ -88,38 +86,38 @@ def _mark(name: str, alphabet: int) -> str:
     )
     text = "".join(parts)
     if text[:1] not in _LETTERS or not text or text.upper().startswith("FX_"):
-        text = f"v{_JOINT}{text}"  # such names belong to compilers, and to what fxlite includes
+        text = f"v{_JOINT}{text}"  # such names are reserved for compilers and for what fxlite includes
     return chr(alphabet + _LETTERS.index(text[0])) + text[1:]
 
 
 def value_name(name: str) -> str:
-    """A value of the program, marked. Different names stay different."""
+    """The marked name of a value of the program. Different names stay different."""
     return _mark(name, _VALUES)
 
 
 def weight_name(path: str) -> str:
-    """A weight of the program by its path, marked: ``a.b`` and ``a_b``, and a value called so, too,
-    are three."""
+    """The marked name of a weight of the program, given its path. ``a.b`` and ``a_b`` stay different, also
+    from a value of that name."""
     return _mark(path, _WEIGHTS)
 
 
 def dim_name(name: str) -> str:
-    """A named size, marked; one that is marked already stays as it is."""
+    """The marked name of a named size; a marked name stays as it is."""
     return name if _MARKED.match(name) else _mark(name, _DIMS)
 
 
 def own_name(name: str) -> str:
-    """A name that a generator made for text it does not know all of."""
+    """A marked name for text that a generator does not know completely."""
     return _mark(name, _OWN)
 
 
 def derived(marked: str, suffix: str) -> str:
-    """``w_packed``: a name made from another; it differs from a name that the user spells so."""
+    """A name derived from another one, such as ``w_packed``; it differs from a user's name of that spelling."""
     return f"{marked}{_JOINT}{suffix}"
 
 
 def apart(marked: str, taken: Container[str]) -> str:
-    """The marked name, or one derived from it, which is not taken."""
+    """The marked name, or one derived from it, that is not taken."""
     found, number = marked, 1
     while found in taken:
         number += 1
@@ -128,26 +126,26 @@ def apart(marked: str, taken: Container[str]) -> str:
 
 
 def parts(marked: str) -> list[str]:
-    """The parts of a path, ``["layers", "0", "weight"]``, and what was derived from it."""
+    """The parts of a path, such as ``["layers", "0", "weight"]``, followed by derived suffixes."""
     return [spelled(part) for part in marked.split(_JOINT)]
 
 
 def plain(text: str, longest: int = LONGEST) -> str:
-    """Text as part of an identifier: ASCII letters, digits and low lines, of a length at most."""
+    """Text as part of an identifier: at most ``longest`` ASCII letters, digits and underscores."""
     parts = (c if c.isascii() and c.isalnum() else _in_ascii(c) for c in text)
     return "".join(parts)[:longest]
 
 
 def file_name(name: str) -> str:
-    """A model's name as that of its files, in ASCII: ``BasicBlock`` gives ``basic_block``, and
-    ``ResNet18`` and ``UNet``, as everybody writes them, ``resnet18`` and ``unet``."""
+    """A model's name as the name of its files, in ASCII: ``BasicBlock`` gives ``basic_block``, and
+    ``ResNet18`` and ``UNet`` give the usual ``resnet18`` and ``unet``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     words = re.sub(r"_Net(?![a-z])", "net", words)
     return plain(re.sub(r"\W+", "_", words).strip("_").lower()).strip("_") or "model"
 
 
 def spelled(marked: str) -> str:
-    """What a marked name is called where nothing is in its way."""
+    """The spelling of a marked name if nothing conflicts with it."""
     text = _ESCAPED.sub(lambda found: _in_ascii(chr(int(found[1], 16))), marked.translate(_PLAIN))
     return text if len(text) <= LONGEST else text[:LONGEST].rstrip("_")
 
@@ -160,9 +158,9 @@ def _in_ascii(character: str) -> str:
 
 
 class Scope:
-    """How the marked names in a text are spelled: apart from each other, from its words, and from
-    the keywords and macros of C and C++ and other ``keywords``. ``library`` is text that is not
-    resolved, whose macros the text may use. Called with text, it gives that with those names."""
+    """The spelling of the marked names in a text: different from each other, from its words, and from the
+    keywords and macros of C and C++ and other ``keywords``. ``library`` is text that is not resolved, whose
+    macros the text may use. Calling a scope with text replaces the marked names in it."""
 
     def __init__(self, text: str, library: str = "", keywords: Iterable[str] = ()) -> None:
         words = list(_words(text))
@@ -186,7 +184,7 @@ class Scope:
 
 
 def resolved(text: str, library: str = "", keywords: Iterable[str] = ()) -> str:
-    """Text that is a scope of its own, with all names spelled."""
+    """Text that is a scope by itself, with all names spelled."""
     return Scope(text, library, keywords)(text)
 
 
@@ -201,13 +199,13 @@ def _free(wish: str, taken: set[str]) -> str:
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words of C text, without those of comments and strings."""
+    """The words of C text, except those in comments and strings."""
     return (found[0] for found in _WORD.finditer(_NO_CODE.sub(" ", text)))
 
 
 @lru_cache(8)
 def _macros(library: str) -> dict[str, frozenset[str]]:
-    """The macros that a text defines, and the words that each brings with it."""
+    """The macros that a text defines, and the words that each of them expands to."""
     return {
         found[1]: frozenset(_words(found[3])) - frozenset(_words(found[2] or ""))
         for found in _DEFINITION.finditer(library)

@@ -1,8 +1,8 @@
-"""Placing computations in nested loops: at which depth each part of an expression is computed.
+"""Place computations in nested loops: decide at which depth each part of an expression is computed.
 
-In: loop variables, outermost first, and expressions over them. Out: statements. Reductions and
-invariants move out as far as their variables allow; what is used twice gets a name. A reduction
-becomes loops of its own, a long one over contiguous memory in several accumulators, for SIMD.
+In: loop variables, outermost first, and expressions over them. Out: statements. Reductions and invariants
+move out as far as their variables permit; a value that is used twice gets a name. A reduction becomes loops
+of its own; a long one over contiguous memory uses several accumulators, for SIMD.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ CHEAP = 8
 
 
 class Nest:
-    """Statements of nested loops, one list for each depth: ``levels[d]`` runs inside the first d
-    loops."""
+    """Statements of nested loops, with one list for each depth: ``levels[d]`` runs inside the first d loops."""
 
     def __init__(
         self,
@@ -60,25 +59,25 @@ class Nest:
         self.order = list(order)
         self.levels = levels if levels is not None else [[] for _ in range(len(self.order) + 1)]
         self.bound = bound if bound is not None else {}
-        self.keep = keep if keep is not None else []  # keeps bound expressions alive: keyed by id
-        self.depths: dict[int, int] = {}  # of what this nest bound: the loops its local is in
+        self.keep = keep if keep is not None else []  # keeps bound expressions alive, because ids are keys
+        self.depths: dict[int, int] = {}  # for what this nest bound: how many loops are around its local
         self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
-        self.lanes, self.finite = lanes, finite  # as `schedule` has them
-        self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where what a reduction reduces is stored, too
-        self.shapes = shapes or {}  # of buffers, where addresses may be looked at
-        self.is_shared = True  # among threads
+        self.lanes, self.finite = lanes, finite  # as for `schedule`
+        self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where the operand of a reduction is stored as well
+        self.shapes = shapes or {}  # of buffers, if addresses may be inspected
+        self.is_shared = True  # by threads
 
     def level(self, free: frozenset[Var]) -> int:
-        """Number of loops that a value with these variables needs around it."""
+        """The number of loops that a value with these variables must be inside."""
         return max((d for d, v in enumerate(self.order, 1) if v in free), default=0)
 
     def bind(self, value: Expr) -> Expr:
-        """The value over locals: reductions, shared and invariant parts are computed at the
-        outermost depth their variables allow, and replaced by what was computed."""
+        """The value in terms of locals: reductions, shared and invariant parts are computed at the outermost
+        depth that their variables permit, and replaced by the local that holds them."""
         uses = _use_counts(value)
         chosen = _loads_in_choices(value)
         rewritten: dict[int, Expr] = {}
-        free: dict[int, frozenset[Var]] = {}  # of every part, so that each is walked once
+        free: dict[int, frozenset[Var]] = {}  # for every part, so that each is walked once
         expr.free_variables(value, free)
         here = len(self.order)
         for node in _outside_reductions(value):
@@ -94,7 +93,7 @@ class Nest:
             if same is not None and id(same) in self.bound:  # checked already, for another reader
                 rewritten[id(node)] = self.bound[id(same)]
                 continue
-            if check:
+            if same is not None and id(same) in self.bound:  # already checked for another reader
                 self.checks[check] = node
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
@@ -108,9 +107,9 @@ class Nest:
         return rewritten[id(value)]
 
     def _if_read(self, value: Expr, level: int) -> Expr:
-        """A value that moves out of loops that may not run at all: it reads and checks indices only
-        if they do. ``x[0]`` of an empty axis is not there, and need not be if nothing reads it; so
-        these loops alone may use what is computed."""
+        """A value that moves out of loops that may not run at all: it reads and checks indices only if they do.
+        ``x[0]`` of an empty axis does not exist, and need not if nothing reads it; therefore only these loops
+        may use the value."""
         outside = {*self.order[:level]}
         extents = [v.extent for v in self.order[level:] if v.extent.variables() <= outside]
         runs = [expr.less(0, extent) for extent in extents]
@@ -134,7 +133,7 @@ class Nest:
         self.keep.append(node)
 
     def _forget_inside(self, level: int) -> None:
-        """Locals of loops that have ended do not exist any more; another reduction over the same
+        """Forget the locals of loops that have ended, which no longer exist; another reduction over the same
         variables has loops of its own."""
         for key in [k for k, depth in self.depths.items() if depth > level]:
             del self.depths[key], self.bound[key]
@@ -149,7 +148,7 @@ class Nest:
         return uses > 1 or level < here
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
-        """Loops that compute a reduction, placed at ``level``; returns the local that holds it."""
+        """Add the loops that compute a reduction at ``level``; returns the local that holds it."""
         if self.lanes and self.finite is None and _is_searched_twice(node):
             found = fresh_local(dtypes.int64, "_where")
             self.levels[level].append(Let(found.name, _place_of_extreme(self, node, level)))
@@ -198,7 +197,7 @@ class Nest:
         return result
 
     def _named(self, index: Index) -> Index:
-        """The index, as a local at the depth that its variables need if it is not a number."""
+        """The index, as a local at the depth that its variables require unless it is a number."""
         if index.constant is not None or index.single_atom in index.variables():
             return index
         local = fresh_local(dtypes.int64, "_t")
@@ -206,7 +205,7 @@ class Nest:
         return Index.of(Value(local))
 
     def _number(self, value: Expr) -> Index:
-        """A number that is computed, as an index: a local at the depth that its variables need."""
+        """A computed number as an index: a local at the depth that its variables require."""
         known = self.bound.get(id(value))
         if not isinstance(known, Local):
             level = self.level(expr.free_variables(value))
@@ -216,12 +215,12 @@ class Nest:
         return Index.of(Value(known))
 
     def place(self, load: Load) -> Index:
-        """The address of a load, or its last index where the shapes of buffers are not known."""
+        """The address of a load, or its last index if the shapes of buffers are not known."""
         known = load.buffer in self.shapes
         return flatten(load.index, self.shapes[load.buffer]) if known else load.index[-1]
 
     def loops(self, start: int, kind: str) -> list[Stmt]:
-        """The loops from depth ``start`` inwards, around what ``levels`` holds for them."""
+        """The loops from depth ``start`` inwards, around the statements in ``levels``."""
         body: list[Stmt] = self.levels[-1]
         for depth in range(len(self.order) - 1, start - 1, -1):
             loop = For(self.order[depth], tuple(body), kind)
@@ -229,8 +228,8 @@ class Nest:
         return body
 
     def within(self, variables: Sequence[Var], depth: int | None = None) -> Nest:
-        """Loops inside this nest's, or inside the first ``depth`` of them, which may hold several
-        such, one behind the other."""
+        """A nest for loops inside this nest's, or inside the first ``depth`` of them; there may be several, one
+        after the other."""
         depth = len(self.order) if depth is None else depth
         inner = Nest(
             [*self.order[:depth], *variables],
@@ -245,7 +244,7 @@ class Nest:
         return inner
 
     def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
-        """The loops of ``inner`` (:meth:`within`) come next; ``final`` is the innermost of them."""
+        """Add the loops of ``inner`` (:meth:`within`), with ``final`` as its innermost statements."""
         depth = len(self.order)
         inner.levels[-1].extend(final)
         self.levels[-1].extend(inner._from(depth))
@@ -253,14 +252,13 @@ class Nest:
         self.depths.update(inner.depths)
 
     def finish(self, final: Sequence[Stmt]) -> list[Stmt]:
-        """All loops with ``final`` innermost."""
+        """All loops, with ``final`` as the innermost statements."""
         self.levels[-1].extend(final)
         return [*self.levels[0], *self._from(0)]
 
     def _from(self, start: int) -> list[Stmt]:
-        """The loops from depth ``start`` inwards: the outermost of all on threads, the innermost in
-        SIMD, or, if that is shorter than a vector, the one around it, in which compilers unroll
-        it."""
+        """The loops from depth ``start`` inwards. The outermost of all runs on threads and the innermost in
+        SIMD or, if that is shorter than a vector, the one around it, into which compilers unroll it."""
         count = len(self.order)
         if count == start:
             return []
@@ -279,9 +277,9 @@ class Nest:
 
 
 def _dividing_by_no_zero(value: Expr, around: Sequence[Index]) -> Expr:
-    """A value that is computed before the choices, guards and loops in which it is read, where a
-    size that it divides by may be 0: what it is then is not used. ``around`` are the extents of the
-    loops that it stays in, which have more than 0 trips."""
+    """Protect a value that is computed before the choices, guards and loops in which it is read, where a size
+    that it divides by may be 0; its value is then not used. ``around`` are the extents of the loops that it
+    stays in, which have more than 0 iterations."""
     rewritten: dict[int, Expr] = {}
     for node in _outside_reductions(value):
         new = node if isinstance(node, Reduction) else _rebuild(node, rewritten)
@@ -307,12 +305,12 @@ def _safe(index: Index, around: Sequence[Index]) -> Index:
 
 
 def _is_positive(size: Index, around: Sequence[Index]) -> bool:
-    """Whether a size >= 0 is not 0 inside loops of these extents."""
+    """Whether a size >= 0 cannot be 0 inside loops of these extents."""
     if Index.of(1) <= size:
         return True
     for extent in around:
         is_product = size.is_polynomial and len(size.terms) == len(extent.terms) == 1
-        if is_product and size.atoms() <= extent.atoms():  # which is not 0: no factor is
+        if is_product and size.atoms() <= extent.atoms():  # the extent is not 0, so no factor is
             return True
         if (extent // size).constant is not None and (extent - extent // size * size) == 0:
             return True
@@ -320,7 +318,7 @@ def _is_positive(size: Index, around: Sequence[Index]) -> bool:
 
 
 def _check_key(node: Expr) -> tuple[object, ...] | None:
-    """What tells whether two checked indices are one: None for what is not a plain one."""
+    """A key that is equal for equal checked indices; None for an index that is not plain."""
     if not isinstance(node, CheckedIndex) or node.guard is not None:
         return None
     operand = node.operand
@@ -332,7 +330,7 @@ def _check_key(node: Expr) -> tuple[object, ...] | None:
 
 
 def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:
-    """The node over the rewritten children; run-time values inside a load's index included."""
+    """The node with its rewritten children, including run-time values inside a load's index."""
     children = node.children
     new = [rewritten[id(c)] for c in children]
     return node if all(n is c for n, c in zip(new, children)) else node.with_children(new)
@@ -344,7 +342,7 @@ def _outside_reductions(value: Expr) -> list[Expr]:
 
 
 def _use_counts(value: Expr) -> dict[int, int]:
-    """How many parents read each node (the root: 1)."""
+    """How many parents read each node; the root counts as read once."""
     counts: dict[int, int] = {id(value): 1}
     for node in _outside_reductions(value):
         if not isinstance(node, Reduction):
@@ -354,8 +352,8 @@ def _use_counts(value: Expr) -> dict[int, int]:
 
 
 def _loads_in_choices(value: Expr) -> frozenset[int]:
-    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case,
-    or they had a guard, so they are done before the choice: then it is a blend in a SIMD
+    """Loads (by identity) that only one side of a ``where`` needs. They are in bounds in any case, because
+    otherwise they would have a guard, so they are done before the choice, which then is a blend in a SIMD
     register."""
     found: set[int] = set()
     for node in _outside_reductions(value):
@@ -368,8 +366,8 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
 
 # -- reductions ----------------------------------------------------------------------------------
 def _innermost_last(node: Reduction) -> list[Var]:
-    """The variables of a reduction as loops, outermost first: of a maximum or minimum, which is the
-    same in any order, as the axes of what is read follow each other in memory."""
+    """The variables of a reduction as loops, outermost first. For a maximum or minimum, which does not depend on
+    the order, they are ordered like the axes in memory."""
     variables = list(node.variables)
     if not expr.chooses(node.kind):
         return variables
@@ -379,7 +377,7 @@ def _innermost_last(node: Reduction) -> list[Var]:
 
 
 def neutral(kind: str, dtype: DType) -> Const:
-    """The value a reduction starts from."""
+    """The initial value of a reduction."""
     return expr.const(COMBINATIONS[kind].start(dtype), dtype)
 
 
@@ -389,8 +387,8 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
 
 
 def _has_lanes(node: Reduction, inner: Nest) -> bool:
-    """Vectorise along the innermost reduced variable: it must be long, stand alone in its loop, and
-    be the one that is contiguous in memory, or nearly."""
+    """Whether to vectorize along the innermost reduced variable: it must be long, be the only one in its loop,
+    and be contiguous in memory, or nearly so."""
     variable = inner.order[-1]
     constant = variable.extent.constant
     if COMBINATIONS[node.kind].positions or node.body.dtype.is_bool:
@@ -408,7 +406,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
 
 
 def _step(kind: str, lane: Expr, value: Expr) -> Expr:
-    """One step of a lane, which for a maximum of magnitudes is cheaper than of other numbers."""
+    """One step of a lane, which is cheaper for a maximum of magnitudes than for other numbers."""
     is_magnitude = isinstance(value, Apply) and value.function == "abs"
     if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
         return expr.apply("larger_magnitude", lane, *value.children)
@@ -416,7 +414,7 @@ def _step(kind: str, lane: Expr, value: Expr) -> Expr:
 
 
 def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
-    """Everything into :data:`LANES` accumulators, then these together."""
+    """Reduce everything into :data:`LANES` accumulators, then combine these."""
     variable = inner.order[-1]
     is_many = (variable.extent.constant or ACCUMULATORS) >= ACCUMULATORS
     several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) and computed.is_float else 1
@@ -450,8 +448,8 @@ _SEARCHED = 1024
 
 
 def _is_searched_twice(node: Reduction) -> bool:
-    """Whether the position of an extreme value is found by two reductions that have lanes: of many numbers that are
-    read along memory and cost little."""
+    """Whether the position of an extreme value is found by two reductions with lanes: there must be many numbers,
+    read in memory order, that cost little."""
     if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
         return False
     (variable,), parts, dtype = node.variables, list(expr.walk(node.body)), node.body.dtype
@@ -466,8 +464,8 @@ def _is_searched_twice(node: Reduction) -> bool:
 
 
 def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
-    """The position of an extreme value (:func:`_is_searched_twice`): the part of which it is the extreme, then the
-    first place there where it stands, or a NaN."""
+    """The position of an extreme value (:func:`_is_searched_twice`): first the part that contains it, then the first
+    place in that part where it, or a NaN, is."""
     (variable,), kind = node.variables, "max" if COMBINATIONS[node.kind].function == "gt" else "min"
     extent, dtype = variable.extent, node.body.dtype
 
@@ -502,14 +500,14 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     is_best = expr.apply("eq", value, best)
     if dtype.is_inexact:
         is_best = expr.apply("or", is_best, expr.apply("isnan", value))
-    # behind the last place, and not the neutral number: with that GCC makes a branch of the choice
+    # a place after the last one, not the neutral number: for that GCC makes a branch of the choice
     place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (Index.of(here), _SEARCHED))
     within = Reduction(dtypes.int32, "min", (here,), expr.apply("where", is_best, place, behind))
     return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
 
 
 def _is_better(kind: str, value: Expr, best: Expr) -> Expr:
-    """Whether a value comes before the best one so far; the first NaN does."""
+    """Whether a value replaces the best one so far; the first NaN does."""
     better = expr.apply(COMBINATIONS[kind].function, value, best)
     if not value.dtype.is_inexact:
         return better
@@ -518,7 +516,7 @@ def _is_better(kind: str, value: Expr, best: Expr) -> Expr:
 
 
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
-    """Position of the first extreme value; the first NaN counts as one."""
+    """The position of the first extreme value; the first NaN counts as one."""
     best = fresh_local(node.body.dtype.compute, "_best")
     where = fresh_local(dtypes.int64, "_where")
     value = fresh_local(body.dtype, "_t")

@@ -1,7 +1,7 @@
-"""Print kernels as C. CUDA C is the same printer with another way to print loops.
+"""Print kernels as C. CUDA C uses the same printer with another way to print loops.
 
-In: a :class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Out: text meant to be read: names from the
-program, no needless parentheses, a comment that says what is computed and where that comes from.
+In: a :class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Out: readable text: names from the program, no
+needless parentheses, and a comment that says what is computed and where that comes from.
 """
 
 from __future__ import annotations
@@ -71,21 +71,21 @@ _ASSOCIATIVE = frozenset(("+", "*", "&&", "||", "&", "|", "^"))
 
 
 def narrowed(value: Expr, dtype: DType) -> Expr:
-    """What is stored as ``dtype``: of a number in float32 that is rounded to a half type, the
-    number, since storing it rounds it."""
+    """The value to store as ``dtype``: if it is a float32 that is rounded to a half type, the number before
+    rounding, because storing rounds it."""
     if not isinstance(value, Cast) or value.dtype is not dtype or not dtype.is_half:
         return value
     return value.operand if value.operand.dtype in (dtype, dtypes.float32) else value
 
 
 class CPrinter:
-    """Prints one kernel (or one expression). ``locations`` collects the texts that run-time index
-    errors refer to by number."""
+    """Prints one kernel (or one expression). ``locations`` collects the texts to which run-time index errors
+    refer by number."""
 
     restrict = "restrict"
     index_type = "int64_t"
     extremum_text: Callable[[str], str] = "fx_{}".format
-    """What chooses the min or max of two indices."""
+    """The functions that give the min or max of two indices."""
 
     def register_type(self, dtype: DType) -> str:
         """The type of a value in a register."""
@@ -177,11 +177,11 @@ class CPrinter:
         return self.widen(self.address(e.buffer, e.index), self.dtypes[e.buffer])
 
     def widen(self, text: str, dtype: DType) -> str:
-        """From memory to register."""
+        """Convert from memory to register."""
         return f"fx_f32_from_{dtype.name}({text})" if dtype.is_half else text
 
     def narrow(self, text: str, dtype: DType) -> str:
-        """From register to memory."""
+        """Convert from register to memory."""
         return f"fx_{dtype.name}_from_f32({text})" if dtype.is_half else text
 
     def _cast(self, e: Cast) -> tuple[str, int]:
@@ -213,7 +213,7 @@ class CPrinter:
         name, dtype = e.function, e.args[-1].dtype.compute
         first = e.args[0]
         if name == "ge" and isinstance(first, CheckedIndex) and first.guard is not None and _is_zero(e.args[1]):
-            return f"{self.value(first.guard, _AND)} && {self.checked_index(first)} >= 0", _AND  # not read: -1
+            return f"{self.value(first.guard, _AND)} && {self.checked_index(first)} >= 0", _AND  # -1 if not read
         if name == "where":
             return self._choice(*e.args), _CHOICE
         function = FUNCTIONS[name]
@@ -230,7 +230,7 @@ class CPrinter:
         a, b = e.args
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
         on_left, on_right = precedence, precedence if same and not dtype.is_inexact else precedence + 1
-        if precedence in (_BITS, _AND, _OR):  # mixed logic reads better (and warns less) in parentheses
+        if precedence in (_BITS, _AND, _OR):  # parentheses make mixed logic clearer and avoid warnings
             on_left = _EQUAL if not _same(a, name) else precedence
             on_right = _EQUAL if not _same(b, name) else precedence + 1
         text = f"{self.value(a, on_left)} {symbol} {self.value(b, on_right)}"
@@ -246,7 +246,7 @@ class CPrinter:
 
     # -- statements ------------------------------------------------------------------------------
     def block(self, body: Sequence[Stmt], depth: int) -> list[str]:
-        """Lines of statements, indented."""
+        """Indented lines of statements."""
         lines: list[str] = []
         for s in body:
             for line in self.statement(s, depth):
@@ -282,7 +282,7 @@ class CPrinter:
         return self.loop(s, depth)
 
     def _spelled(self, s: Text, depth: int) -> list[str]:
-        """Lines of a template; a block's brace stands behind its head, unless that is a pragma."""
+        """Lines of a template; a block's brace comes after its head, unless that is a pragma."""
         pad = "    " * depth
         lines = [pad + line if line else "" for line in s.lines]
         if s.body is None:
@@ -335,7 +335,7 @@ class CPrinter:
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
 
     def _transposed(self, s: For) -> str:
-        """The call that copies a square; empty where elements are of no type that it knows (`tiles/matrix.h`)."""
+        """The call that copies a square; empty if it does not support the type of the elements (`tiles/matrix.h`)."""
         (inner,) = s.body
         assert isinstance(inner, For)
         (copied,) = inner.body
@@ -352,7 +352,7 @@ class CPrinter:
         return f"copy_transposed_{dtype.c_name}({place}, {row}, {tile.name}, {pitch});"
 
     def pragma(self, s: For) -> list[str]:
-        """OpenMP's line in front of a loop."""
+        """The line for OpenMP before a loop."""
         if isinstance(s, Range):
             return [s.pragma] if s.pragma else []
         if s.kind == "simd" or s.kind == "lanes":
@@ -394,13 +394,13 @@ class CPrinter:
 
 
 def _wide(dtype: DType) -> str:
-    """The float a value of another dtype is narrowed to 16 bits from."""
+    """The float type from which a value of another dtype is narrowed to 16 bits."""
     return "f64" if dtype.itemsize >= (4 if dtype.is_integer else 8) else "f32"
 
 
 def _perfect_depth(s: For) -> int:
-    """How many loops stand directly inside each other, all with independent iterations and known
-    extents: OpenMP shares out all their iterations. What is inside of SIMD is unrolled there."""
+    """How many perfectly nested loops have independent iterations and known extents: OpenMP shares all their
+    iterations. Loops inside SIMD are unrolled there."""
     depth = 1
     if s.kind.endswith("simd"):
         return depth
@@ -421,7 +421,7 @@ def _same(e: Expr, name: str) -> bool:
 
 
 def _is_small(dtype: DType) -> bool:
-    """Integers C would compute in int."""
+    """True for integers that C would compute as int."""
     return dtype.is_integer and dtype.itemsize < 4
 
 
@@ -430,5 +430,5 @@ def _is_long(value: float) -> bool:
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """A kernel as C, for people."""
+    """A kernel as C, for reading."""
     return resolved(CPrinter(kernel.buffers).function(kernel))

@@ -1,11 +1,11 @@
 """Schedule: turn a lowered group into loops.
 
 In: an expression over loop variables (:class:`~fxlite.codegen.kernel.lower.Lowered`). Out: a
-:class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Adjacent loops become one (`collapse`), results of
-a window are computed a row at a time (`windows`), and all else at the depth that its variables
-allow (`nest`), so a softmax reads its row three times and computes its maximum once. Scans and
-scatters have loops of their own, and so has what writes a part of an array over what stands there: it
-touches that part alone, and reads the array where it stores.
+:class:`~fxlite.codegen.kernel.kernel_ir.Kernel`. Adjacent loops become one (`collapse`), results of a window
+are computed a row at a time (`windows`), and everything else at the depth that its variables permit
+(`nest`), so that a softmax reads its row three times and computes its maximum once. Scans and scatters have
+loops of their own, and so have updates of a part of an array in place: they touch only that part, and read
+the array where they store.
 """
 
 from __future__ import annotations
@@ -61,10 +61,9 @@ PART = 32
 
 
 def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None) -> Kernel:
-    """The kernel of a group without a template. ``lanes``: long reductions run in several
-    accumulators, for SIMD; without, each has one, and the target shares the loop out among its
-    threads. It does one thing after the other, and has no doubles, where the buffers of ``finite``
-    numbers are given."""
+    """The kernel of a group without a template. With ``lanes``, long reductions use several accumulators, for
+    SIMD; without it they use one, and the target divides the loop among its threads. If ``finite``, a set of
+    buffers with only finite numbers, is given, the target runs sequentially and has no doubles."""
     if group.kind == "scan":
         return _scan(group, name)
     if group.kind == "scatter":
@@ -92,7 +91,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if rows is not None:
         return finish(name, (*lowered.buffers, output), rows, group)
     is_inside: Expr = expr.TRUE
-    if lanes:  # each thread of a GPU makes its own checks
+    if lanes:  # on a GPU each thread makes its own checks
         value, is_inside = checked_before(value, space)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     if lanes:
@@ -109,9 +108,9 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
 
 
 def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer) -> Expr:
-    """Terms of a sum along a row that each element of the row is made of, as the exponentials of softmax: the loop
-    that adds them stores them, and the one behind it reads them. Nothing else may be read along the row, since it
-    could lie in the same memory."""
+    """Handle terms of a sum along a row from which each element of the row is computed, such as the exponentials of
+    softmax: the loop that sums them also stores them, and the next loop reads them. Nothing else may be read along the
+    row, because it could be in the same memory."""
     if not space or output.dtype is not output.dtype.compute:
         return value
     row = space[-1]
@@ -121,7 +120,7 @@ def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIn
         (variable,), body = total.variables, total.body
         parts = list(expr.walk(body))
         cost = sum(FUNCTIONS[n.function].cost for n in parts if isinstance(n, Apply))
-        is_everywhere = isinstance(body, Apply) and body.function not in ("where", "mul")  # else ranges are cut
+        is_everywhere = isinstance(body, Apply) and body.function not in ("where", "mul")  # they divide the range
         if body.dtype is not output.dtype or cost < WORTH_STORING or not is_everywhere:
             continue
         env = {variable: Index.of(row)}
@@ -136,8 +135,8 @@ def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIn
 
 
 def _in_tables(nest: Nest, space: Sequence[Var], value: Expr) -> Expr:
-    """What is computed of the place in a row alone, as the weights and neighbours of a resized image, is computed
-    once for all rows, into local arrays that are read in its place."""
+    """Compute values that depend only on the position in a row, such as the weights and neighbours of a resized image,
+    once for all rows, into local arrays."""
     rows, count = product(v.extent for v in space[:-1]).constant, space[-1].extent.constant if space else None
     if count is None or not PART <= count <= LONGEST_TABLE or (rows is not None and rows < FEWEST_ROWS):
         return value
@@ -176,8 +175,8 @@ def _in_tables(nest: Nest, space: Sequence[Var], value: Expr) -> Expr:
 
 
 def _in_words(value: Expr) -> Expr:
-    """``any`` and ``all`` as bits of integers, of 4 bytes or as many as what is read has: C's ``||`` and ``&&`` are
-    branches, which keep a loop from becoming SIMD code."""
+    """Write ``any`` and ``all`` as bits of integers, of 4 bytes or of the size of the operand: C's ``||`` and ``&&``
+    are branches, which prevent SIMD code."""
 
     def change(node: Expr) -> Expr:
         if not isinstance(node, Reduction) or not node.dtype.is_bool or not node.body.dtype.is_bool:
@@ -192,7 +191,7 @@ def _in_words(value: Expr) -> Expr:
 def _needed(
     needed: Mapping[int, tuple[Index, Index]], space: tuple[Var, ...], value: Expr, store: MultiIndex
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Loops over the elements that somebody reads."""
+    """Loops over the elements that are read."""
     moved = {space[axis]: (expr.fresh_var(end - first, "v"), first) for axis, (first, end) in needed.items()}
     env = {variable: first + Index.of(new) for variable, (new, first) in moved.items()}
     loops = tuple(moved[v][0] if v in moved else v for v in space)
@@ -202,10 +201,10 @@ def _needed(
 def fill(
     nest: Nest, space: tuple[Var, ...], value: Expr, store: MultiIndex, output: str, is_shared: bool = True
 ) -> None:
-    """Put loops over ``space`` inside those of ``nest``, which store the value. Where a loop has
-    several cases, each is a loop of its own: inside the same outer ones where rows are short, which
-    are written at once, else inside outer ones of its own, of which threads take parts and in which
-    sums of rows are computed side by side. The threads of a GPU share one loop."""
+    """Put loops over ``space``, which store the value, inside those of ``nest``. If a loop has several cases, each
+    becomes a loop of its own: inside the same outer loops if rows are short and can be written at once, otherwise
+    inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
+    of a GPU share one loop."""
     found = cut(space, value) if nest.lanes else None
     if found is None:
         rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
@@ -249,8 +248,8 @@ def _with_scale(
     shapes: dict[str, MultiIndex],
     finite: frozenset[str] | None,
 ) -> Kernel:
-    """The kernel of a group that stores, beside its root, a value of each row (all but the last
-    axis) that the root's elements are made with."""
+    """The kernel of a group that, in addition to its root, stores a value for each row (all axes except the last)
+    that the root's elements depend on."""
     assert group.beside is not None
     outputs = [buffer_of(node, is_output=True) for node in group.stored]
     value, of_row = pair.children
@@ -264,7 +263,7 @@ def _with_scale(
 
 
 def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
-    """Name the variables, collect the dims, check."""
+    """Name the variables, collect the dims, and check."""
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
     work = _leading(_work(body))
@@ -274,7 +273,7 @@ def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Gr
 
 
 def document(group: Group) -> str:
-    """What the kernel computes, and where in the program that is said."""
+    """What the kernel computes, and where it comes from in the program."""
     names = [f"{n.target.name}" for n in group.members]
     line = f"{group.root.name}: {group.root.type} = {' -> '.join(names)}"
     origins = list(dict.fromkeys(n.origin for n in group.members if n.origin))
@@ -285,7 +284,7 @@ def document(group: Group) -> str:
 
 
 def _is_within(inner: str, outer: str) -> bool:
-    """True if both origins are of one line, and the first in a module within that of the second."""
+    """True if both origins are on one line, and the first is in a module within that of the second."""
     (path, place), (around, same) = (o.rpartition(", ")[::2] for o in (inner, outer))
     prefix = f"{around.partition(' (')[0]}." if around else ""
     return place == same and path != around and path.startswith(prefix)
@@ -313,8 +312,8 @@ def _indices(body: Sequence[Stmt]) -> Iterator[Index]:
 
 
 def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({})) -> Index:
-    """Rough scalar operations of statements; those of a loop that does nothing else are one. ``named``: numbers
-    that have got a name before."""
+    """A rough number of scalar operations of statements; those of a loop that does nothing else count as one.
+    ``named`` are numbers that were given a name before."""
     total, named = Index.of(0), dict(named)
     for statement in body:
         if isinstance(statement, Let) and isinstance(statement.value, IndexValue):
@@ -335,9 +334,9 @@ def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({}
 
 
 def _trips(extent: Index) -> Index:
-    """About how many, of sizes alone."""
+    """A rough number of iterations in terms of sizes alone."""
     least = extent.single_atom
-    if isinstance(least, Extremum) and expr.run_time_values((least.a,)):  # a part of what is left
+    if isinstance(least, Extremum) and expr.run_time_values((least.a,)):  # a part of the remaining extent
         kept = {m: c for m, c in least.b.terms.items() if all(isinstance(a, DimVar) for a in m)}
         return _trips(Index(kept)) if kept else Index.of(1)
     whole = Index.of(0)
@@ -357,14 +356,14 @@ def _trips(extent: Index) -> Index:
 
 
 def _leading(work: Index) -> Index:
-    """Without terms that are factors of others: which of them counts are sizes, named or not."""
+    """The work without terms that are factors of others, because which term dominates depends on sizes."""
     terms = {m: Counter(m) for m in work.terms}
     return Index({m: c for m, c in work.terms.items() if not any(terms[m] < other for other in terms.values())})
 
 
 # -- scans and scatters --------------------------------------------------------------------------
 def _scan(group: Group, name: str) -> Kernel:
-    """A running total: the reduction's variable becomes the loop, each step is stored."""
+    """The kernel of a running total: the reduction's variable becomes the loop, and each step is stored."""
     state, space = Lowering(group), group.space
     value = state.read(group.root, tuple(Index.of(v) for v in space))
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
@@ -390,9 +389,9 @@ def _scan(group: Group, name: str) -> Kernel:
 
 
 def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
-    """Copy the input, then put the source's elements to their run-time positions, in order. Elements that are
-    put along other axes do not meet: on a CPU they are the inner loops, where memory is read and written in a
-    row; on a GPU they are threads."""
+    """Copy the input, then write the source's elements to their run-time positions, in order. Elements written along
+    other axes are independent: on a CPU they are the inner loops, which access memory in order; on a GPU they are
+    threads."""
     node = group.root
     x, index, source = node.args[:3]
     axis = node.bound["axis"] % node.type.rank
@@ -436,8 +435,8 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
 
 
 def _shared_out(variables: Sequence[Var]) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Index]]:
-    """The last of some loops cut in parts for threads, each at least as long as is worth to look a position up
-    for: the loop over the parts, if there are several, the other loops, and the old one in terms of both."""
+    """The last of some loops divided into parts for threads, each at least as long as makes looking up a position
+    worthwhile: the loop over the parts, if there are several, the other loops, and the old one in terms of both."""
     *outer, last = variables
     size = last.extent.constant or 0
     parts = next((n for n in (8, 4, 2) if size and size % (n * PART) == 0), 1)
@@ -449,7 +448,7 @@ def _shared_out(variables: Sequence[Var]) -> tuple[tuple[Var, ...], tuple[Var, .
 
 # -- parts of arrays, over what stands there -------------------------------------------------------
 def update(group: Group, name: str) -> Kernel:
-    """The kernel of the group."""
+    """The kernel of a group that updates a part of an array."""
     root = group.root
     output = buffer_of(root, is_output=True)
     state = Lowering(group)

@@ -1,12 +1,12 @@
-"""Sums of floats of any length, whose error does not grow with it.
+"""Sums of floats of any length, whose error does not grow with the length.
 
-In: a reduction of kind "sum", and the loops over which it adds. Out: statements of a kernel. At
-most :data:`SERIAL` numbers in a row are added in their own type. What is longer, or of a length
-that is known only at the call, is added in a wider one: float32 in float64, and float64 in two, the
-sum and what rounding left out of it (Knuth's TwoSum: The Art of Computer Programming 2, 4.2.2,
-theorem B). Over contiguous memory blocks of :data:`BLOCK` numbers are added in their own type
-first, in :data:`LANES` accumulators, so that SIMD code stays as fast as it is with them alone, and
-so are rows of numbers whose sums lie side by side. docs/numerics.md derives the bound of the error.
+In: a reduction of kind "sum", and the loops over which it adds. Out: statements of a kernel. At most
+:data:`SERIAL` numbers in sequence are added in their own type. A longer sum, or one whose length is only
+known at the call, uses a wider type: float32 is summed in float64, and float64 in two numbers, the sum and
+its rounding error (Knuth's TwoSum: The Art of Computer Programming 2, 4.2.2, theorem B). Over contiguous
+memory, blocks of :data:`BLOCK` numbers are first added in their own type, in :data:`LANES` accumulators, so
+that SIMD code is as fast as without the wider type; so are rows of numbers whose sums are adjacent.
+docs/numerics.md derives the bound of the error.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_long(node: Reduction, most: int = SERIAL) -> bool:
 
 
 def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
-    """The reduction with adjacent variables made one where no address needs a division."""
+    """The reduction with adjacent variables joined if no address then needs a division."""
     variables, body = list(node.variables), node.body
     for position in range(len(variables) - 2, -1, -1):
         outer, inner = variables[position : position + 2]
@@ -69,9 +69,9 @@ def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
 
 @dataclass(frozen=True)
 class Wide:
-    """A total, or ``size`` of them (of which as many as ``used`` are needed), in a wider type than the numbers
-    that are added to it: a double ``sum``, or for float64, and where there are no doubles, one of their own type
-    with a second one, ``left``, that holds what rounding left out."""
+    """A total, or ``size`` of them (of which ``used`` are needed), in a wider type than the numbers that are added to
+    it: a double ``sum`` or, for float64 and if there are no doubles, a sum of the numbers' own type with a second
+    number, ``left``, that holds the rounding errors."""
 
     sum: Local
     left: Local | None
@@ -80,20 +80,20 @@ class Wide:
 
     @staticmethod
     def of(computed: DType, size: int = 0, doubles: bool = True, used: Index | None = None) -> Wide:
-        """A total of numbers that are computed in this type."""
+        """A total for numbers that are computed in this type."""
         wide = dtypes.complex128 if computed.is_complex else dtypes.float64
         wide = wide if doubles else computed
         left = fresh_local(wide, "_left") if computed is wide else None
         return Wide(fresh_local(wide, "_wide"), left, size, used)
 
     def start(self) -> list[Stmt]:
-        """It is declared as zero."""
+        """Declare it as zero."""
         zero = expr.const(0, self.sum.dtype)
         parts = [self.sum] if self.left is None else [self.sum, self.left]
         return [Alloc(part.name, part.dtype, zero, self.size, self.used) for part in parts]
 
     def add(self, value: Expr, at: MultiIndex = ()) -> list[Stmt]:
-        """A number is added to it, or to element ``at``."""
+        """Add a number to it, or to element ``at``."""
         total = self._at(self.sum, at)
         if self.left is None:
             return [_plus(total, expr.cast(value, total.dtype))]
@@ -110,7 +110,7 @@ class Wide:
         ]
 
     def value(self, at: MultiIndex = ()) -> Expr:
-        """The total in that type. Beside one that is infinite or NaN, what was left out is NaN."""
+        """The total in the wide type. If it is infinite or NaN, the rounding errors, which are NaN, are ignored."""
         total = self._at(self.sum, at)
         if self.left is None:
             return total
@@ -140,10 +140,10 @@ def _plus(target: Local, value: Expr) -> Assign:
 def serial_sum(
     order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType, parts: bool
 ) -> tuple[list[Stmt], Local]:
-    """The sum of ``body`` over loops with the variables ``order``, and the local that holds it.
-    ``levels[d]``: statements in the first d + 1 loops, before those inside them. ``parts``: innermost loops of at
-    most :data:`SERIAL` numbers are added in their own type first; without, all loops are one task that the threads
-    of a GPU share."""
+    """The sum of ``body`` over loops with the variables ``order``, and the local that holds it. ``levels[d]`` are
+    statements in the first d + 1 loops, before those inside them. With ``parts``, innermost loops of at most
+    :data:`SERIAL` numbers are first added in their own type; otherwise all loops are one task that the threads of a GPU
+    share."""
     wide, total = Wide.of(computed), fresh_local(computed, "_a")
     cut, terms = len(order), 1
     while parts and cut and terms * (order[cut - 1].extent.constant or SERIAL + 1) <= SERIAL:
@@ -161,7 +161,7 @@ def serial_sum(
 
 
 def narrowed(total: Local, wide: Wide) -> Let:
-    """The statement that gives a total the type of what was added."""
+    """The statement that converts a total to the type of the numbers."""
     return Let(total.name, expr.cast(wide.value(), total.dtype))
 
 
@@ -172,9 +172,9 @@ def sum_in_lanes(
     computed: DType,
     moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
 ) -> tuple[list[Stmt], Local]:
-    """As `serial_sum`, where the innermost loop goes over contiguous memory: blocks of it in
-    :data:`LANES` accumulators, which are added up for the wide total. ``moved``: a statement with a
-    variable replaced."""
+    """Like `serial_sum`, if the innermost loop runs over contiguous memory: blocks of it are added in :data:`LANES`
+    accumulators, which are then added to the wide total. ``moved`` is a function that replaces a variable in a
+    statement."""
     variable = order[-1]
     lanes, wide, total = Lanes.of(computed, variable.extent), Wide.of(computed), fresh_local(computed, "_a")
 
@@ -186,7 +186,7 @@ def sum_in_lanes(
         joining, value = lanes.joined(partial(_binary, "add"))
         return [*lanes.start(expr.const(0, computed)), *inside, *joining, *wide.add(value)]
 
-    cut = len(order) - 1  # the loop around which the accumulators are emptied
+    cut = len(order) - 1  # the loop after each iteration of which the accumulators are emptied
     size = variable.extent.constant
     statements: list[Stmt]
     if size is not None and size <= BLOCK:
@@ -214,7 +214,7 @@ COUNTED = 63 * COUNTERS
 
 
 def is_count(node: Reduction) -> bool:
-    """True for a sum of conditions that lie in memory as bytes, of one variable, that may be long."""
+    """True for a sum, over one variable, of conditions stored as bytes that may be long."""
     body = node.body
     if node.kind != "sum" or not isinstance(body, Cast) or not body.operand.dtype.is_bool or len(node.variables) > 1:
         return False
@@ -226,7 +226,7 @@ def is_count(node: Reduction) -> bool:
 def count_in_lanes(
     variable: Var, level: Sequence[Stmt], body: Expr, moved: Callable[[Stmt, Mapping[Var, Index]], Stmt]
 ) -> tuple[list[Stmt], Local]:
-    """As `sum_in_lanes`, of a count (:func:`is_count`): in bytes, :data:`COUNTED` at a time."""
+    """Like `sum_in_lanes`, for a count (:func:`is_count`): in bytes, :data:`COUNTED` at a time."""
     assert isinstance(body, Cast)
     byte, total = dtypes.uint8, fresh_local(body.dtype, "_a")
     lanes = Lanes(fresh_local(byte, "_lanes"), fresh_local(byte, "_others"), COUNTERS // LANES)
@@ -252,9 +252,9 @@ def count_in_lanes(
 
 @dataclass(frozen=True)
 class Lanes:
-    """:data:`LANES` accumulators, and one for what is left over by so many at a time: apart from
-    them, since they stay in registers as whole vectors. There may be ``several`` times as many, so
-    that steps need not wait for each other, which are joined as soon as fewer numbers are left."""
+    """:data:`LANES` accumulators, and a separate one for the remainder, so that the others stay in registers as whole
+    vectors. There may be ``several`` times as many accumulators, so that steps need not wait for each other; these
+    are combined as soon as fewer numbers are left."""
 
     lanes: Local
     rest: Local | None
@@ -262,12 +262,12 @@ class Lanes:
 
     @staticmethod
     def of(dtype: DType, extent: Index, several: int = 1) -> Lanes:
-        """Those for loops of this extent."""
+        """The accumulators for loops of this extent."""
         has_rest = (extent % LANES).constant != 0
         return Lanes(fresh_local(dtype, "_lanes"), fresh_local(dtype, "_others") if has_rest else None, several)
 
     def start(self, value: Expr) -> list[Stmt]:
-        """They are declared, with a value that changes nothing."""
+        """Declare them with a neutral value."""
         rest = [] if self.rest is None else [Alloc(self.rest.name, value.dtype, value)]
         return [Alloc(self.lanes.name, value.dtype, value, LANES * self.several), *rest]
 
@@ -278,8 +278,8 @@ class Lanes:
         step: Callable[[Index, Local], Sequence[Stmt]],
         join: Callable[[Expr, Expr], Expr] | None = None,
     ) -> list[Stmt]:
-        """Loops over ``count`` places from ``start``: ``step`` gives what is done at a place with an
-        accumulator, ``join`` what several of them hold together."""
+        """Loops over ``count`` places from ``start``: ``step`` gives the statements for a place and an accumulator,
+        ``join`` combines several accumulators."""
         loops: list[Stmt] = []
         first, most = Index.of(0), LANES * self.several
         for size in dict.fromkeys((most, LANES)):
@@ -304,14 +304,14 @@ class Lanes:
         return loops
 
     def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:
-        """What halves the number of lanes until there are four, and the value of everything: half as
-        many steps one after the other as there are for one lane after the other."""
+        """Statements that halve the number of lanes until there are four, and the combined value: this takes half as
+        many sequential steps as combining one lane after the other."""
         first, second, third, fourth = (self._at(Index.of(n)) for n in range(4))
         value = join(join(first, second), join(third, fourth))
         return self._halved(LANES, 4, join), value if self.rest is None else join(value, self.rest)
 
     def _halved(self, size: int, least: int, join: Callable[[Expr, Expr], Expr]) -> list[Stmt]:
-        """What joins so many lanes until there are ``least``."""
+        """Statements that combine ``size`` lanes until there are ``least``."""
         statements: list[Stmt] = []
         while size > least:
             size //= 2
@@ -327,9 +327,9 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Columns:
-    """``count`` elements of a row from ``first``, of which at most ``size`` are computed together:
-    all, or in turns of a loop with the variable ``turn``, in which the count gets its name; ``before`` it a number
-    that is not constant gets one."""
+    """``count`` elements of a row from ``first`` on, of which at most ``size`` are computed together: all of them, or
+    in turns of a loop with the variable ``turn``, in which the count gets its name. A number that is not constant is
+    named ``before`` the loop."""
 
     first: Index
     count: Index
@@ -340,7 +340,7 @@ class Columns:
 
     @staticmethod
     def of(along: Var, most: int) -> Columns:
-        """Those of a row with this variable, at most so many at a time."""
+        """The columns of a row with this variable, at most so many at a time."""
         row = along.extent
         if row.constant is not None and row.constant <= COLUMNS:
             return Columns(Index.of(0), row, row.constant)
@@ -364,11 +364,11 @@ class Columns:
 
     @property
     def used(self) -> Index | None:
-        """How many are computed together, where that may be fewer than there is room for."""
+        """How many are computed together, if that may be fewer than there is room for."""
         return None if self.count.constant == self.size else self.count
 
     def loop(self, statements: list[Stmt], kind: str) -> list[Stmt]:
-        """What computes some of them, for all, in a loop of that kind."""
+        """Statements that compute some columns, repeated for all of them in a loop of that kind."""
         if self.turn is None:
             return statements
         statements = [*([] if self.named is None else [self.named]), *statements]
@@ -386,10 +386,10 @@ def sum_of_rows(
     kind: str,
     of_row: Callable[[Mapping[Var, Index], For], list[Stmt]] | None = None,
 ) -> list[Stmt]:
-    """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands lie
-    side by side: :data:`SERIAL` rows in their own type, whose sums are added to wide ones.
-    ``store(column, sum)`` stores one of them; ``kind`` is that of the loop over parts of the
-    row; ``of_row`` puts what the loop that adds a row needs around it."""
+    """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands are adjacent:
+    :data:`SERIAL` rows are added in their own type, and their sums are added to wide ones. ``store(column, sum)``
+    stores one of them; ``kind`` is that of the loop over parts of the row; ``of_row`` wraps the loop that adds a row
+    in what it needs."""
     columns = Columns.of(along, MOST_COLUMNS)
     first, count = columns.first, columns.count
     wides, parts = Wide.of(computed, columns.size, used=columns.used), fresh_local(computed, "_lanes")
@@ -403,7 +403,7 @@ def sum_of_rows(
         return [_plus(Local(computed, parts.name, (column,)), value)]
 
     def rows_of(start: Index, count: Index) -> list[Stmt]:
-        """Rows of the last loop, several at a time where memory is what they wait for."""
+        """Rows of the last loop, several at a time if memory is the bottleneck."""
         at_once = ROWS if of_row is None and sum(1 for _ in expr.walk(body)) <= _FEW_PARTS else 1
         whole, rest = (count // at_once) * at_once, count % at_once
         here = Var(fresh_local(dtypes.int64, "_r").name, whole)
@@ -460,9 +460,9 @@ def sum_in_blocks(
     most: Sequence[Index],
     moved: Callable[[Stmt, dict[Var, Index]], Stmt],
 ) -> tuple[list[Stmt], Local]:
-    """The sum of ``body`` over loops with the variables ``order``, which have at most so many trips
-    each, and the local that holds it. ``levels[d]``: statements in the first d + 1 loops, before
-    those inside them; ``moved``: a statement with a variable replaced."""
+    """The sum of ``body`` over loops with the variables ``order``, each of which has at most so many iterations, and
+    the local that holds it. ``levels[d]`` are statements in the first d + 1 loops, before those inside them; ``moved``
+    is a function that replaces a variable in a statement."""
     total, part = fresh_local(computed, "_a"), fresh_local(computed, "_a")
     trips = [SMALL_BLOCK + 1 if size.constant is None else size.constant for size in most]
     if math.prod(trips) <= SMALL_BLOCK:
@@ -491,7 +491,7 @@ def sum_in_blocks(
 
 
 def _loops(order: Sequence[Var], levels: Sequence[Sequence[Stmt]], inner: list[Stmt]) -> list[Stmt]:
-    """Loops around statements, behind those of each level."""
+    """Loops around statements, after the statements of each level."""
     for depth in range(len(order) - 1, -1, -1):
         inner = [For(order[depth], (*levels[depth], *inner), "reduce")]
     return inner

@@ -1,5 +1,5 @@
-"""C as text, whoever prints it: folded lines, comments, heads of functions; files that are the same
-for all models but for some words.
+"""C as text, for all printers: wrapped lines, comments, heads of functions; and files that are the same for
+all models except for some words.
 
 In: lines, texts, parameters. Out: the same in lines of at most 100 columns.
 """
@@ -19,8 +19,8 @@ _NESTING = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 def wrap(line: str, width: int = 100) -> list[str]:
-    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses and
-    brackets are open."""
+    """A line of C as lines of at most ``width`` columns, broken where the fewest parentheses and brackets are
+    open."""
     if line.lstrip().startswith("#pragma"):
         return _wrap_pragma(line, width)
     if line.lstrip().startswith(("#", "//")):
@@ -86,9 +86,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def filled(file: Traversable, values: Mapping[str, str]) -> str:
-    """The text of a file with values in place of words in capitals, which may be parts of names
-    (``MODEL_run``). A word that has no text vanishes with its line where it stands alone, and an empty
-    line behind it, and so does what stands between ``#if WORD`` and ``#endif // WORD``."""
+    """The text of a file with values in place of words in capitals, which may be parts of names (``MODEL_run``).
+    If a word without a value is alone on its line, the line is removed, with an empty line after it; so is the text
+    between ``#if WORD`` and ``#endif // WORD``."""
     text = file.read_text(encoding="utf-8")
     for word, value in values.items():
         text = re.sub(rf"^#if {word}\n(.*?)#endif // {word}\n", r"\1" if value else "", text, flags=re.M | re.S)

@@ -1,11 +1,11 @@
-"""Transposes a square block at a time: operands whose elements lie far apart along the loop that stores.
+"""Transpose a square block at a time, for operands whose elements are far apart along the loop that stores.
 
-In: the value of an element over loop variables. Out: statements, or None. Where ``y[i, j] = f(x[j, i])``, one of the
-two arrays is walked across its rows, and of each line of memory one element is used before the next is needed: where
-rows are a power of two apart, lines even drive each other out of the cache. A square of ``x`` is copied into a local
-array instead, transposed, and ``f`` reads it in the order in which it stores. Squares follow each other along the rows
-of ``x``, since reads wait for memory and stores do not. (Measured on Zen 4, one thread, f32[1024,1024]: 4.1 ms in
-loops over ``y``, 0.35 ms so; f64[200,256] 107 and 19 us.)
+In: the value of an element over loop variables. Out: statements, or None. In ``y[i, j] = f(x[j, i])`` one of the two
+arrays is walked across its rows, and only one element of each cache line is used before the next line is needed; if
+rows are a power of two apart, lines even evict each other. Instead, a square of ``x`` is copied into a local array,
+transposed, and ``f`` reads it in the order in which it stores. Consecutive squares are along the rows of ``x``, because
+reads wait for memory and stores do not. (Measured on Zen 4, one thread, f32[1024,1024]: 4.1 ms with loops over ``y``,
+0.35 ms in this way; f64[200,256] 107 and 19 us.)
 
 Loops::
 
@@ -30,19 +30,20 @@ from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 
 SIDE = 32
-"""Rows and columns of a square: of four bytes they fill two lines, and an eighth of a first-level cache."""
+"""Rows and columns of a square: a row of 4-byte elements fills two lines, and the square an eighth of a first-level
+cache."""
 LEAST = 8
-"""Elements of an axis from which squares pay."""
+"""The least elements of an axis for which squares are faster."""
 FEWEST = 1024
-"""Elements of an array from which they do."""
+"""The least elements of an array for which they are."""
 MOST = 4
-"""Operands that are transposed in one kernel: each has a square in the first-level cache."""
+"""The most operands that are transposed in one kernel: each has a square in the first-level cache."""
 
 
 def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output: str, nest: Nest) -> list[Stmt] | None:
-    """The loops that store ``value`` over ``space``, with the operands transposed whose elements lie far apart along
-    the last variable, and next to each other along another one; None where there are none. ``nest``, which is
-    without loops, knows the shapes of buffers."""
+    """The loops that store ``value`` over ``space``, with those operands transposed whose elements are far apart along
+    the last variable and adjacent along another one; None if there are none. ``nest``, which is without loops, knows
+    the shapes of buffers."""
     count = product(v.extent for v in space).constant
     if len(space) < 2 or (count is not None and count < FEWEST) or not _is_long(space[-1]):
         return None
@@ -59,7 +60,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     extents = [s if isinstance(s, Index) else Index.of(Value(Local(dtypes.int64, s.name))) for s in sizes.values()]
 
     def square() -> tuple[list[Var], dict[Var, Index]]:
-        """Variables for the rows and columns of a square, and the places that they stand for."""
+        """Variables for the rows and columns of a square, and the places that they represent."""
         inside = [expr.fresh_var(extent, "v") for extent in extents]
         return inside, {v: Index.of(blocks[v]) * SIDE + new for v, new in zip((row, column), inside)}
 
@@ -95,7 +96,7 @@ def _is_long(variable: Var) -> bool:
 
 
 def _row(load: Load, space: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> Var | None:
-    """The loop along which a load reads one element after the other, where along the last one it does not."""
+    """The loop along which a load reads adjacent elements although it does not along the last one."""
     if expr.run_time_values(load.index):
         return None
     place = flatten(load.index, shapes[load.buffer])
@@ -106,13 +107,13 @@ def _row(load: Load, space: Sequence[Var], shapes: Mapping[str, MultiIndex]) -> 
 
 
 def _ordered(others: Sequence[Var], across: Var) -> list[Var]:
-    """Loops around those over a row of squares: threads share out the first, which should have many steps."""
+    """Loops around those over a row of squares: threads divide the first, which should have many iterations."""
     few = bool(others) and (others[0].extent.constant or LEAST) < LEAST
     return [across, *others] if few else [*others, across]
 
 
 def _size(extent: Index, block: Var) -> Index | Let:
-    """Rows or columns of a square: fewer at the border."""
+    """Rows or columns of a square; there are fewer at the border."""
     if (size := extent.constant) is not None and size % SIDE == 0:
         return Index.of(SIDE)
     local = fresh_local(dtypes.int64, "_count")

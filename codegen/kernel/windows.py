@@ -1,11 +1,11 @@
-"""Loops of a reduction whose elements lie side by side for neighbouring results, a row of results
-at a time: pooling over small windows, and sums over any axis but the last.
+"""Loops of a reduction whose operands are adjacent for adjacent results, computed a row of results at a time:
+pooling over small windows, and sums over any axis except the last.
 
-In: the expression of a lowered group over its space. Out: statements in which the totals of a row
-are a local array, and each element of the window is one loop along it, ``total[k] = max(total[k],
-x[2*k + s - 1])``, which a compiler turns into SIMD code in registers; memory is written once.
-Results whose windows stick out are computed one at a time before and after these. None for groups
-of another form, which :mod:`fxlite.codegen.kernel.schedule` schedules one element at a time.
+In: the expression of a lowered group over its space. Out: statements in which the totals of a row are a local
+array, and each element of the window is one loop along it, ``total[k] = max(total[k], x[2*k + s - 1])``, which a
+compiler turns into SIMD code in registers; memory is written once. Results whose windows reach outside the image
+are computed one at a time before and after these. None for groups of another form, which
+:mod:`fxlite.codegen.kernel.schedule` schedules one element at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fxlite.scalar.index import Index, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
 MOST_ELEMENTS = 64
-"""Elements of a window whose neighbour in the row does not lie next to it."""
+"""The most elements of a window if those of adjacent results are not adjacent."""
 MOST_COLUMNS = 11
-"""Columns of a window: each is printed as a loop of its own."""
+"""The most columns of a window: each is printed as a loop of its own."""
 MOST_STEP = 4
-"""Distance in memory between what neighbours in a row read; further apart, SIMD does not pay."""
+"""The largest distance in memory between what adjacent results read; if they are further apart, SIMD is not faster."""
 
 
 #: An element of a window, and indices that are not negative where it lies inside of the image.
@@ -41,10 +41,9 @@ _Stored: TypeAlias = Callable[[Index, Local], Stmt]
 
 @dataclass(frozen=True)
 class _Window:
-    """A reduction of ``body`` over ``rows`` (loops) and ``column`` (one loop along the row for each
-    value; None if there is nothing to gain), for those elements inside the image: where
-    ``row_conditions`` hold and each of ``bounds``, an index in the row's variable, is not
-    negative."""
+    """A reduction of ``body`` over ``rows`` (loops) and ``column`` (one loop along the row for each value; None if
+    that would not be faster), for those elements inside the image: where ``row_conditions`` hold and none of
+    ``bounds``, indices in the row's variable, is negative."""
 
     reduction: Reduction
     body: Expr
@@ -98,11 +97,11 @@ def window_rows(
         env = {} if window.column is None else {window.column: Index.of(number)}
         bounds = [b.substitute(env) for b in window.bounds]
         first, last = span(along, bounds)
-        if not last <= first:  # else outside of the image for every element of the row
+        if not last <= first:  # otherwise every element of the row is outside the image
             elements.append((expr.substitute_index(window.body, env), bounds))
     begin, end, named = Index.of(0), along.extent, list[Stmt]()
     all_bounds = [b for _, bounds in elements for b in bounds]
-    if all(b.variables() == {along} for b in all_bounds):  # else they differ from row to row
+    if all(b.variables() == {along} for b in all_bounds):  # otherwise they differ between rows
         begin, end = span(along, all_bounds)
         begin = _named(extremum("min", begin, along.extent), named)
         end = _named(extremum("max", begin, end), named) if end != along.extent else end
@@ -116,8 +115,8 @@ def window_rows(
 
 
 def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reduction]:
-    """What checks the indices of a row that do not differ along it, as in sums of rows of a table; and the reduction
-    that reads such rows."""
+    """Statements that check the indices of a row that do not vary along it, as in sums of rows of a table; and the
+    reduction that reads such rows."""
     checks: list[Let] = []
 
     def change(node: Expr) -> Expr:
@@ -132,7 +131,7 @@ def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reducti
 
 
 def _named(index: Index, statements: list[Stmt]) -> Index:
-    """The index, as a local variable if it is known at the call only."""
+    """The index, as a local variable if it is only known at the call."""
     if index.constant is not None:
         return index
     local = fresh_local(dtypes.int64, "_t")
@@ -150,8 +149,8 @@ def _inside(
     kind_of_turns: str,
     checks: Sequence[Let],
 ) -> list[Stmt]:
-    """The results whose windows lie inside of the image: many at once, whose totals take one
-    element of each window after another."""
+    """The results whose windows lie inside the image: many at once, with one element of each window added to the
+    totals after another."""
     if last <= first:
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
@@ -175,7 +174,7 @@ def _inside(
 
 
 def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored: _Stored) -> list[Stmt]:
-    """The results whose windows stick out of the image: one at a time."""
+    """The results whose windows reach outside the image, one at a time."""
     if last <= first:
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
@@ -192,7 +191,7 @@ def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored:
 
 
 def _rows(window: _Window, steps: list[Stmt], checks: Sequence[Let] = ()) -> list[Stmt]:
-    """What is done for each row of a window that lies inside of the image."""
+    """The steps for each row of a window that lies inside the image."""
     if window.row_conditions:
         steps = [If(expr.both(*window.row_conditions), tuple(steps))]
     steps = [*checks, *steps]
@@ -202,7 +201,7 @@ def _rows(window: _Window, steps: list[Stmt], checks: Sequence[Let] = ()) -> lis
 
 
 def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
-    """The loops over all rows."""
+    """The statements inside loops over all rows."""
     for depth in range(len(space) - 2, -1, -1):
         kind = "independent" if depth else "parallel"
         statements = [For(space[depth], tuple(statements), kind)]
@@ -210,7 +209,7 @@ def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
 
 
 def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) -> _Window | None:
-    """The reduction over windows, if that is its form."""
+    """The reduction as one over windows, if it has that form."""
     if COMBINATIONS[reduction.kind].positions or reduction.body.dtype.is_bool:
         return None
     body, conditions = _split(reduction)
@@ -242,8 +241,8 @@ def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) 
 
 
 def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
-    """Whether the row's variable indexes an axis of its own, as channels do that come last: the
-    window then lies across the row, and each of its elements is one loop along it."""
+    """Whether the row's variable indexes an axis of its own, like channels that come last: the window is then across
+    the row, and each of its elements is one loop along it."""
     if any(along in expr.free_variables(c) for c in conditions):
         return False
     indices = (i for n in expr.walk(body) if isinstance(n, Load) for i in n.index)
@@ -251,7 +250,7 @@ def _is_alone(body: Expr, conditions: Sequence[Expr], along: Var) -> bool:
 
 
 def _split(reduction: Reduction) -> tuple[Expr, list[Expr]]:
-    """The body without the conditions under which it is not the value a reduction starts from."""
+    """The body, and the conditions without which it is the initial value of the reduction."""
     body = reduction.body
     start = neutral(reduction.kind, body.dtype)
     guard: Expr | None = None
@@ -273,7 +272,7 @@ def _unguarded(node: Expr, guard: Expr) -> Expr:
 
 
 def _is_along(body: Expr, along: Var, shapes: Mapping[str, MultiIndex], most: int) -> bool:
-    """Whether neighbours along the row read places that are at most so far apart."""
+    """Whether adjacent results in the row read places that are at most so far apart."""
     loads = [n for n in expr.walk(body) if isinstance(n, Load)]
     steps = [flatten(n.index, shapes[n.buffer]).coefficient(along) for n in loads]
     constants = [None if s is None else s.constant for s in steps]

@@ -1,4 +1,4 @@
-"""Ops that make, cut, join and rearrange arrays, read and write at positions, sort, and sum along an axis."""
+"""Ops that create, slice, join and rearrange arrays, read and write at positions, sort, and sum along an axis."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def unfold(b: Builder, type: TensorType, x: Value, axis: int, size: Any, step: i
 
 
 def _counting(b: Builder, size: Any) -> str:
-    """0, 1, ... to before a size, as i64."""
+    """0, 1, ..., size - 1 as i64."""
     if type(size) is int:
         return b.constant(np.arange(size))
     return b.op("Range", b.number(0, dtypes.int64), b.number_of(size), b.number(1, dtypes.int64))
@@ -153,7 +153,7 @@ def one_hot(b: Builder, type: TensorType, x: Value, num_classes: Any, dtype: Any
     index = b.cast(x, x.type.dtype, dtypes.int64)
     depth = b.number(num_classes, dtypes.int64) if isinstance(num_classes, int) else b.number_of(num_classes)
     numbers = b.constant(np.array([0, 1], np.float32 if type.dtype.is_float else np.int64))
-    if not x.type.rank:  # OneHot takes no single number
+    if not x.type.rank:  # OneHot does not take a single number
         index = b.op("Unsqueeze", index, b.integers(0))
     found = b.op("OneHot", index, depth, numbers)
     if not x.type.rank:
@@ -184,7 +184,7 @@ def embedding(b: Builder, type: TensorType, x: Value, weight: Value) -> str:
 
 @exports("gather")
 def gather(b: Builder, type: TensorType, x: Value, index: Value, axis: int) -> str:
-    """GatherElements takes parts of other axes, where fxlite broadcasts."""
+    """Write a gather. GatherElements takes parts of other axes, while fxlite broadcasts."""
     axis %= type.rank
     source = [s if a == axis else d for a, (s, d) in enumerate(zip(x.type.shape, type.shape))]
     whole = x.name if tuple(source) == x.type.shape else b.op("Expand", x, b.sizes(source))
@@ -196,10 +196,10 @@ def gather(b: Builder, type: TensorType, x: Value, index: Value, axis: int) -> s
 
 @exports("index")
 def index(b: Builder, type: TensorType, x: Value, indices: Sequence[Any], axis: int) -> str:
-    """GatherND, whose indexed axes come first: others go behind them and back."""
+    """Write GatherND, whose indexed axes come first: the other axes are moved behind them and back."""
     axis %= x.type.rank
     count, rank = len(indices), x.type.rank
-    common = type.rank - (rank - count)  # axes of the indices
+    common = type.rank - (rank - count)  # number of axes of the indices
     shape = type.shape[axis : axis + common]
     rows = []
     for value in indices:
@@ -228,8 +228,8 @@ def scatter(b: Builder, type: TensorType, x: Any, index: Any, source: Any, axis:
 
 @exports("slice_update", "index_update")
 def update(b: Builder, type: TensorType, x: Any, values: Any, at: Sequence[Any], positions: Sequence[Any] = ()) -> str:
-    """The numbers of all elements are cut as the program cuts the array, and the values go to those that
-    are left."""
+    """Number all elements, slice these numbers as the program slices the array, and scatter the values to the
+    numbers that remain."""
     part = b.reshape(_numbers(b, product(type.shape)), type.shape)
     axis, waiting = 0, list(positions)
     for place in at:
@@ -259,7 +259,7 @@ def _numbers(b: Builder, total: Any) -> str:
 
 # -- along an axis ---------------------------------------------------------------------------------
 def _ranked_type(dtype: DType) -> DType:
-    """The type in which CumSum and TopK compute, which have few: one that holds all numbers of ``dtype``."""
+    """The type in which CumSum and TopK, which support few types, compute: one that holds all numbers of ``dtype``."""
     if dtype in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
         return dtype
     return dtypes.float32 if dtype.is_float else dtypes.int64
@@ -274,8 +274,8 @@ def cumsum(b: Builder, type: TensorType, x: Value, axis: int) -> str:
 
 @exports(cumprod="Mul", cummax="Max", cummin="Min")
 def running(b: Builder, type: TensorType, x: Value, axis: int) -> str:
-    """A Scan whose state is the result so far; along the first axis, where all runtimes have it."""
-    if 0 in type.shape:  # runtimes fail on scans of no elements
+    """Write a Scan whose state is the result so far, along the first axis, which all runtimes support."""
+    if 0 in type.shape:  # runtimes fail on scans without elements
         return b.op("Identity", x)
     wide, base, axis = _ranked_type(type.dtype), b.result, axis % type.rank
     part = TensorType((*type.shape[:axis], *type.shape[axis + 1 :]), wide)
@@ -295,7 +295,7 @@ def running(b: Builder, type: TensorType, x: Value, axis: int) -> str:
 
 
 def _ranked(b: Builder, x: Value, k: str, axis: int, largest: bool) -> tuple[str, str]:
-    """Values and positions of TopK."""
+    """The values and positions of a TopK."""
     wide = _ranked_type(x.type.dtype)
     values, places = b.results(2, "TopK", b.operand(x, wide), k, axis=axis, largest=int(largest))
     return b.cast(values, wide, x.type.dtype), places

@@ -1,11 +1,11 @@
 """The model while it is written: names, nodes, constants, sizes.
 
-In: calls of ``op``, which name ONNX's operators. Out: lists of messages for a GraphProto. Bodies of control
-flow are written by the same builder, one scope inside another: names are unique in the whole model.
+In: calls of ``op``, which name ONNX's operators. Out: lists of messages for a GraphProto. Bodies of control flow are
+written by the same builder, one scope inside another; names are unique in the whole model.
 
-The table says what each of fxlite's ops is in ONNX, one function for one op. A function gets the builder, the
-type of the result and the op's arguments by name: tensors as Values (names with types; numbers of Python as they
-are), attributes as bound. It returns the name of the result, or a list of names.
+The table has one function for each of fxlite's ops, which writes it in ONNX. A function gets the builder, the type of
+the result, and the op's arguments by name: tensors as Values (names with types; Python numbers as they are), and
+attributes as bound. It returns the name of the result, or a list of names.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Row:
-    """What the table has of one op. ``since``: the first opset that has what it becomes. ``when``:
-    whether a call's arguments (nodes, attributes, defaults) are among those that it takes."""
+    """The table's entry for one op. ``since`` is the first opset that has what it becomes. ``when`` decides
+    whether it accepts a call's arguments (nodes, attributes, defaults)."""
 
     function: Callable[..., Any]
     since: int
@@ -48,7 +48,7 @@ class Row:
     kind: str
 
     def takes(self, node: Node, opset: int) -> bool:
-        """Whether a node is written by this row; else it is decomposed."""
+        """Whether this row writes a node; otherwise it is decomposed."""
         return opset >= self.since and (self.when is None or self.when(node.bound))
 
 
@@ -58,8 +58,8 @@ TABLE: dict[str, Row] = {}
 def exports(
     *names: str, since: int = 0, when: Callable[[Mapping[str, Any]], bool] | None = None, **kinds: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function into the table under these names of ops. While it writes one, the builder's ``kind``
-    is what ``kinds`` has for its name; else the name itself."""
+    """Enter a function into the table under these names of ops. While it writes an op, the builder's ``kind`` is the
+    entry of ``kinds`` for its name, or else the name itself."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, kind in {**dict(zip(names, names)), **kinds}.items():
@@ -83,12 +83,12 @@ WIDE = {
 
 
 def no(problem: str) -> ModelExportError:
-    """The error for what ONNX cannot compute of a call; the node is named around it."""
+    """The error for a call that ONNX cannot compute; the caller adds the node."""
     return ModelExportError(f"ONNX: {problem}")
 
 
 def is_array(bound: Mapping[str, Any]) -> bool:
-    """Whether the operand ``x`` is an array, not a number."""
+    """Whether the operand ``x`` is an array and not a number."""
     return type_of(bound["x"]) is not None
 
 
@@ -99,8 +99,8 @@ def is_float(bound: Mapping[str, Any]) -> bool:
 
 
 def is_single(bound: Mapping[str, Any]) -> bool:
-    """Whether the operand ``x`` is of float32 or float16: attributes of ONNX are float32, so that
-    float64 is computed from bodies and expansions; and most layers have no bfloat16."""
+    """Whether the operand ``x`` is of float32 or float16: attributes of ONNX are float32, so float64 is computed
+    from bodies and expansions, and most layers do not support bfloat16."""
     given = type_of(bound["x"])
     return given is not None and given.dtype in (dtypes.float32, dtypes.float16)
 
@@ -112,8 +112,8 @@ TO_END = 2**63 - 1
 
 
 class Builder:
-    """``sizes``: for each named dim the input and axis that has it, with the factor and the addend that
-    the size there has."""
+    """``sizes`` has for each named dim an input and an axis, with the factor and the addend by which the axis's size
+    is computed from it."""
 
     def __init__(self, opset: int, sizes: dict[str, tuple[str, int, int, int]]) -> None:
         self.onnx = onnx_library()
@@ -134,7 +134,7 @@ class Builder:
 
     # -- names and nodes ------------------------------------------------------------------------
     def fresh(self, wish: str) -> str:
-        """A name that nothing has."""
+        """A new name."""
         made = wish
         while made in self._taken:
             self._count[wish] += 1
@@ -143,12 +143,12 @@ class Builder:
         return made
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """Write a node; returns the name of its result. Inputs are names, Values, arrays (constants) or None
-        for one that is left out; an attribute that is None is left out, too."""
+        """Write a node; returns the name of its result. Inputs are names, Values, arrays (constants), or None for one
+        that is left out; attributes that are None are left out, too."""
         return self.results(1, kind, *inputs, **attributes)[0]
 
     def results(self, count: int, kind: str, *inputs: Any, **attributes: Any) -> list[str]:
-        """Write a node of ``count`` results; returns their names."""
+        """Write a node with ``count`` results; returns their names."""
         names = [self.name(v) for v in inputs]
         while names and not names[-1]:
             names.pop()
@@ -166,7 +166,7 @@ class Builder:
         return value.name if isinstance(value, Value) else self.constant(value)
 
     def constant(self, value: Any, wish: str = "") -> str:
-        """An initializer; small ones that are equal are one."""
+        """Add an initializer; small ones that are equal are shared."""
         array = np.asarray(value)
         key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= _SHARED and not wish else None
         if key is not None and key in self._shared:
@@ -178,7 +178,7 @@ class Builder:
         return made
 
     def weight(self, path: str, value: Any) -> str:
-        """An initializer under the path of a weight."""
+        """Add an initializer under the path of a weight."""
         return self.constant(np.asarray(value), path)
 
     def integers(self, *values: int) -> str:
@@ -190,7 +190,7 @@ class Builder:
         return self.constant(np.asarray(value, dtype.numpy))
 
     def operand(self, value: Any, dtype: DType) -> str:
-        """A Value, cast where it has another dtype; or a Python number as a constant."""
+        """The name of a Value, cast if it has another dtype, or of a Python number as a constant."""
         if isinstance(value, Value):
             return self.cast(value.name, value.type.dtype, dtype)
         return self.number(value, dtype)
@@ -231,7 +231,7 @@ class Builder:
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
 
     def shape(self, dims: Sequence[Dim]) -> str:
-        """As :meth:`sizes`, for Reshape: one size that is not a number can be -1."""
+        """Like :meth:`sizes`, for Reshape: one size that is not a number may be -1."""
         named = [d for d in dims if type(d) is not int]
         if len(named) == 1 and 0 not in dims:
             return self.integers(*(d if type(d) is int else -1 for d in dims))
@@ -277,7 +277,7 @@ class Builder:
             return self.op(kind, *args)
         if kind in ("Mod", "Remainder"):
             return self.op("Mod", *args)
-        if kind == "FloorDiv":  # towards minus infinity, as Python divides
+        if kind == "FloorDiv":  # round towards minus infinity, as Python does
             return self.op("Div", self.op("Sub", args[0], self.op("Mod", *args)), args[1])
         raise ModelExportError(f"the size {dim} is not one that ONNX's integers compute ({kind})")
 
@@ -292,7 +292,7 @@ class Builder:
     # -- bodies ---------------------------------------------------------------------------------
     @contextmanager
     def inside(self) -> Iterator[list[Any]]:
-        """Nodes that are written here are those of a body: gives the list of them."""
+        """A context in which nodes are added to a body; yields the list of them."""
         saved = self.nodes, self.types
         self.nodes, self.types = [], {}
         self._dims.append({})
@@ -309,7 +309,7 @@ class Builder:
 
 
 def symbols(type: TensorType) -> Iterator[tuple[int, str, int, int]]:
-    """(axis, name, factor, addend) of the axes whose size is linear in one name alone."""
+    """(axis, name, factor, addend) for the axes whose size is linear in a single name."""
     for axis, size in enumerate(type.shape):
         if isinstance(size, int) or len(size.free_symbols) != 1:
             continue

@@ -1,4 +1,4 @@
-"""Conditions and loops: If and Loop, whose bodies read the values around them by name."""
+"""Conditions and loops as If and Loop, whose bodies read the values around them by name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _names(b: Builder, values: Sequence[Any], types: Sequence[TensorType]) -> li
 
 
 def _run(b: Builder, body: Any, inputs: Sequence[str]) -> list[tuple[str, TensorType]]:
-    """Write the calls of a body where its inputs have these names; (name, type) of its results."""
+    """Write the calls of a body whose inputs have these names; returns (name, type) of its results."""
     b.values.update(zip(body.inputs, inputs))
     b.write(body.calls)
     return [(b.values[node], node.type) for node in body.results]
 
 
 def _given(b: Builder, results: Sequence[tuple[str, TensorType]], taken: set[str]) -> list[Any]:
-    """The declared results of a body: each a value that a node in it computes, and each once."""
+    """The declared results of a body: each must be computed by a node in it, and occur once."""
     inside = {name for node in b.nodes for name in node.output}
     found = []
     for name, type in results:
@@ -57,7 +57,7 @@ def cond(b: Builder, type: Any, pred: Any, operands: Sequence[Any], true_fn: Any
 def _loop(
     b: Builder, count: str | None, first: str | None, carried: Sequence[Any], types: Sequence[TensorType], body: Any
 ) -> list[str]:
-    """A Loop; ``body`` writes an iteration: its number and the values in, the condition and values out."""
+    """Write a Loop. ``body`` writes an iteration: from its number and the values in to the condition and values out."""
     base = b.result
     start = _names(b, carried, types)
     with b.inside() as nodes:
@@ -78,7 +78,7 @@ def _loop(
 def while_loop(
     b: Builder, type: Any, carried: Sequence[Any], captured: Sequence[Any], cond_fn: Any, body_fn: Any
 ) -> list[str]:
-    """The condition is computed before the loop, and at the end of each iteration."""
+    """Compute the condition before the loop, and at the end of each iteration."""
     count = len(carried)
     types, base = body_fn.input_types, b.result
     others = _names(b, captured, types[count:])

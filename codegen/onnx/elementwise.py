@@ -1,5 +1,5 @@
-"""Element-wise ops that are one node of ONNX, and are better read so than from their bodies; sums, means, extremes,
-and what is made of them."""
+"""Elementwise ops that are a single node in ONNX, which is more readable than their bodies; sums, means, extremes,
+and ops made from them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SINCE = {"gelu": 20}
 
 
 def _same(own: str, theirs: str, when: Any = is_single, since: int = 0, **attributes: Any) -> None:
-    """An op of one operand that ONNX has as it is; ``attributes``: of ONNX, the parameter that says each, or a
-    number."""
+    """Register an op of one operand that ONNX has unchanged. ``attributes`` maps ONNX's attributes to the parameters
+    that give them, or to numbers."""
 
     @exports(own, since=since, when=when)
     def write(b: Builder, type: TensorType, x: Any, **options: Any) -> str:
@@ -29,7 +29,7 @@ for _op, _name, _attributes in counterparts():
     if _op.role == "activation":
         _same(_op.name, _name, since=_SINCE.get(_op.name, 0), **_attributes)
 _same("relu", "Relu", is_float)
-# above the threshold the two are one number
+# above the threshold the two give the same number
 _same("softplus", "Softplus", lambda a: is_single(a) and a["beta"] == 1.0 and a["threshold"] >= 20)
 _same("hardsigmoid", "HardSigmoid", alpha=1 / 6, beta=0.5)
 _same("silu", "Swish", since=24)
@@ -43,7 +43,7 @@ def clip(b: Builder, type: TensorType, x: Any, min: Any, max: Any) -> str:
 
 @exports("prelu", when=lambda a: is_single(a) and type_of(a["weight"]) is not None and a["x"].type.rank > 0)
 def prelu(b: Builder, type: TensorType, x: Value, weight: Value) -> str:
-    """The weight has one number for each channel, axis 1, or one for all."""
+    """The weight has one number for each channel (axis 1), or one for all."""
     if weight.type.rank == 1 and weight.type.shape[0] != 1 and x.type.rank > 2:
         slope = b.op("Reshape", weight, b.integers(-1, *[1] * (x.type.rank - 2)))
     else:
@@ -53,7 +53,7 @@ def prelu(b: Builder, type: TensorType, x: Value, weight: Value) -> str:
 
 @exports("dropout")
 def dropout(b: Builder, type: TensorType, x: Any, p: float, training: bool) -> str:
-    """One that draws numbers; others were removed before."""
+    """Refuse dropout that draws random numbers; other dropout was removed before."""
     raise no("dropout in training mode draws random numbers; call eval() before tracing")
 
 
@@ -75,7 +75,7 @@ def reduction(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool)
 
 @exports(any="any", all="all")
 def truth(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool) -> str:
-    """Whether there are some, by their number, which nothing has as well; all is not any that are not."""
+    """Compute any by a sum of truth values, which also works without elements; all is "not any that are not"."""
     held = b.operand(x, dtypes.bool_)
     held = b.cast(held if b.kind == "any" else b.op("Not", held), dtypes.bool_, dtypes.int64)
     number = _reduce(b, "ReduceSum", held, axis, keepdims, x.type.rank)

@@ -1,4 +1,4 @@
-"""Layers: normalization, attention, recurrent ones."""
+"""Layers: normalization, attention and recurrent layers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _is_plain(bound: Mapping[str, Any]) -> bool:
-    """Whether a layer's weights have its operand's dtype."""
+    """Whether a layer's weights have the dtype of its operand."""
     types = [t for t in map(type_of, bound.values()) if t is not None]
     return is_single(bound) and len({t.dtype for t in types}) == 1
 
 
 def _vector(b: Builder, value: Any, number: float, sizes: tuple[int, ...], type: TensorType) -> str:
-    """A weight of a norm, or what stands for one that is left out."""
+    """A weight of a norm, or its default if it is left out."""
     return b.operand(value, type.dtype) if value is not None else b.constant(np.full(sizes, number, type.dtype.numpy))
 
 
@@ -52,7 +52,7 @@ def rms_norm(b: Builder, type: TensorType, x: Value, weight: Any, eps: Any, **sh
 
 
 def _by_channel(bound: Mapping[str, Any]) -> bool:
-    """Whether the channels are a number."""
+    """Whether the number of channels is known."""
     return _is_plain(bound) and isinstance(bound["x"].type.shape[1], int)
 
 
@@ -68,7 +68,7 @@ def norm(b: Builder, type: TensorType, x: Value, weight: Any, bias: Any, eps: fl
 
 
 def _attends(bound: Mapping[str, Any]) -> bool:
-    """Whether Attention computes this: four axes, one dtype, rows that a mask empties left open."""
+    """Whether Attention computes this: four axes, one dtype, and no rule for rows that a mask empties."""
     types = [type_of(bound[k]) for k in ("query", "key", "value")]
     mask = bound["attn_mask"]
     fits = all(t is not None and t.rank == 4 and t.dtype is types[0].dtype for t in types)  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ def recurrent(
 
 
 def _unpacked(b: Builder, packed: Value, count: Any) -> str:
-    """The i8 in bytes that hold two numbers of 4 bits, along the last axis, the low one first."""
+    """The i8 values of bytes that hold two 4-bit numbers, along the last axis, the low one first."""
     low = b.op("BitwiseAnd", packed, b.number(15, dtypes.uint8))
     high = b.op("BitShift", packed, b.number(4, dtypes.uint8), direction="RIGHT")
     last = b.integers(packed.type.rank)
@@ -158,7 +158,7 @@ def unpack_int4(b: Builder, type: TensorType, packed: Value) -> str:
 
 
 def _floats(b: Builder, weight: Value, scale: Value, size: int, bits: int, group_size: Any) -> str:
-    """Integers by their scales, one for each row or group: DequantizeLinear."""
+    """Integers times their scales, one for each row or group: DequantizeLinear."""
     own = weight.name if bits == 8 else _unpacked(b, weight, size)
     if scale.type.rank == 1:
         return b.op("DequantizeLinear", own, scale, axis=0)

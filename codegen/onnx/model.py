@@ -1,8 +1,8 @@
-"""``fx.to_onnx``: a graph as an ONNX model.
+"""``fx.to_onnx``: write a graph as an ONNX model.
 
-In: a GraphModule with types. Out: a ModelProto that ONNX's checker takes with full shape inference, and
-the file, with large weights beside it. Names, scopes and places of the program are kept as names of
-nodes and as metadata.
+In: a GraphModule with types. Out: a ModelProto that ONNX's checker accepts with full shape inference, and the
+file, with large weights beside it. Names, scopes and places of the program are kept as names of nodes and as
+metadata.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _LEAST_OUTSIDE = 1024
 
 @checked
 def to_onnx(gm: GraphModule, path: Any = None, opset: int = 21, external_data: bool | None = None) -> Any:
-    """The graph as an ONNX model (``onnx.ModelProto``), also written to ``path``.
+    """The graph as an ONNX model (``onnx.ModelProto``), which is also written to ``path`` if given.
 
-    Inputs, weights and results keep their names, named sizes are ``dim_param``s, each value has its
-    shape. A state that the program changes is an input and, behind the results, an output. Ops are
-    ONNX's where it has them (of that ``opset``, 18 or later), else what they are made of; quantized values
-    are QuantizeLinear and DequantizeLinear with the same integers; conditions and loops If and Loop. Nodes are named
-    by scope and value, and their ``metadata_props`` have the modules and the line of the program, as
-    torch's exporter writes them. ``external_data``: whether weights go into ``PATH.data`` beside the
-    model; None: if they have more than a gigabyte.
+    Inputs, weights and results keep their names, named sizes are ``dim_param``s, and each value has its shape. A
+    state that the program changes is an input and, after the results, an output. Ops become those of ONNX that
+    ``opset`` (18 or later) has, or else the ops they are made of; quantized values become QuantizeLinear and
+    DequantizeLinear with the same integers; conditions and loops become If and Loop. Nodes are named by scope and
+    value, and their ``metadata_props`` give the modules and the line of the program, as torch's exporter does.
+    With ``external_data=True`` weights go into ``PATH.data`` beside the model; by default they do if they take more
+    than a gigabyte.
 
-    Raises ModelExportError, which names the node and its place, for what ONNX cannot compute, and
-    ArgumentError for an opset that is not there."""
+    Raises ModelExportError, which names the node and its place, for calls that ONNX cannot compute, and
+    ArgumentError for an opset that does not exist."""
     expect(gm, GraphModule, "what is exported", "trace it: fx.symbolic_trace(...)")
     onnx = Builder(opset, {}).onnx
     newest = onnx.defs.onnx_opset_version()
@@ -84,7 +84,7 @@ def to_onnx(gm: GraphModule, path: Any = None, opset: int = 21, external_data: b
 
 
 def _prepared(gm: GraphModule, opset: int) -> GraphModule:
-    """A copy in which each call is one that is written: others are decomposed."""
+    """A copy in which each call is one that can be written; others are decomposed."""
     made = decompose.with_options(keep=lambda node: _is_written(node, opset))(
         without_complex(remove_dropout(gm), "a model in ONNX", ModelExportError, pairs=True)
     )
@@ -103,7 +103,7 @@ def _prepared(gm: GraphModule, opset: int) -> GraphModule:
 
 
 def _calls(nodes: Any) -> Iterator[Node]:
-    """The calls of ops, those in bodies among them."""
+    """The calls of ops, including those in bodies."""
     for node in nodes:
         if node.op == "call_module":
             raise ModelExportError(f"ONNX: {node.describe()} calls a module that was not traced")
@@ -162,11 +162,11 @@ class _Writer:
         return made
 
     def _results(self) -> list[tuple[str, TensorType]]:
-        """Name and type of each result; those that are inputs, weights or stand twice are copied."""
+        """The name and type of each result; inputs, weights and values returned twice are copied."""
         b, found = self.b, list[tuple[str, TensorType]]()
         seen = {b.values[n] for n in self.inputs} | b.weights.keys()
         for value, cuts in result_leaves(self.gm.graph):
-            if isinstance(value, Node) and cuts:  # elements of which the first ones are the result
+            if isinstance(value, Node) and cuts:  # only the first elements are the result
                 name, type = b.values[value], value.type
                 for axis, count in cuts:
                     b.result = f"{value.name}_first"
@@ -195,7 +195,7 @@ def _dtype(array: Any) -> Any:
 
 
 def _names_read(nodes: Any) -> set[str]:
-    """The names that nodes read, those in bodies among them."""
+    """The names that nodes read, including those in bodies."""
     found: set[str] = set()
     for node in nodes:
         found.update(node.input)
@@ -206,7 +206,7 @@ def _names_read(nodes: Any) -> set[str]:
 
 
 def write(b: Builder, nodes: Any) -> list[Any]:
-    """Write the calls among some nodes; returns the list that they are in."""
+    """Write the calls among these nodes; returns the list that holds them."""
     for node in nodes:
         if node.op != "call_function":
             continue
@@ -252,7 +252,7 @@ def _types(nodes: Any) -> Iterator[TensorType]:
 
 
 def _named(b: Builder, node: Node, found: Any, made: list[Any]) -> Any:
-    """The value of a node, called as the node where one of the nodes of the model computes it."""
+    """The value of a node, under the node's name if one of the new nodes of the model computes it."""
     if isinstance(found, str):
         return _renamed(b, found, node.name, node.type, made)
     readers = {u.bound["index"]: u.name for u in node.users if u.op == "call_function" and u.target.name == "getitem"}
@@ -276,7 +276,7 @@ def _renamed(b: Builder, name: str, wish: str, type: Any, made: list[Any]) -> st
 
 
 def _note(b: Builder, node: Node, made: list[Any]) -> None:
-    """Scope and place of a node, as torch's exporter notes them."""
+    """Record scope and place of a node as torch's exporter does."""
     scope, loc = node.scope, node.loc
     path = scope.path if scope is not None else ""
     notes = {"fxlite.op": node.target.name}
@@ -297,7 +297,7 @@ def _note(b: Builder, node: Node, made: list[Any]) -> None:
 
 
 def _initializers(onnx: Any, weights: Mapping[str, np.ndarray[Any, Any]], data: Path | None) -> Iterator[Any]:
-    """The weights as messages; with ``data`` large ones are written there, one after the other."""
+    """The weights as messages; with ``data`` large ones are written to that file, one after the other."""
     if data is None:
         for name, array in weights.items():
             yield onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)

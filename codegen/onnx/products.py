@@ -25,7 +25,7 @@ def matmul(b: Builder, type: TensorType, x: Value, y: Value) -> str:
 
 @exports("linear", when=lambda a: type_of(a["x"]) is not None)
 def linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any) -> str:
-    """Gemm for two axes; else MatMul and Add, where the weight keeps its name and layout."""
+    """Write Gemm for two axes, otherwise MatMul and Add, in which the weight keeps its name and layout."""
     held, own = b.operand(x, type.dtype), b.operand(weight, type.dtype)
     offset = None if bias is None else b.operand(bias, type.dtype)
     if x.type.rank == 2:
@@ -35,7 +35,7 @@ def linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any) -> 
 
 
 def _sums(bound: Mapping[str, Any]) -> bool:
-    """Whether an equation is one that Einsum takes: each letter has one size everywhere."""
+    """Whether Einsum accepts an equation: each letter must have the same size everywhere."""
     known: dict[str, Any] = {}
     for value, letters in zip(bound["operands"], bound["equation"].split("->")[0].replace(" ", "").split(",")):
         type = type_of(value)
@@ -55,17 +55,17 @@ def einsum(b: Builder, type: TensorType, operands: Sequence[Value], equation: st
 
 # -- windows ---------------------------------------------------------------------------------------
 def several(value: Any, count: int) -> list[int]:
-    """An attribute for each axis."""
+    """An attribute as one number for each axis."""
     return [value] * count if isinstance(value, int) else [int(v) for v in value]
 
 
 def floats(value: Any, count: int) -> list[float]:
-    """A factor for each axis."""
+    """A factor as one number for each axis."""
     return [float(value)] * count if isinstance(value, int | float) else [float(v) for v in value]
 
 
 def pads(padding: Any, count: int) -> list[int]:
-    """Paddings as ONNX has them: all lows, then all highs."""
+    """Paddings in ONNX's order: first all low ends, then all high ends."""
     if isinstance(padding, int):
         return [padding] * (2 * count)
     pairs = [(p, p) if isinstance(p, int) else tuple(p) for p in padding]
@@ -73,7 +73,7 @@ def pads(padding: Any, count: int) -> list[int]:
 
 
 def window(arguments: Mapping[str, Any], count: int, kernel: list[int]) -> dict[str, Any]:
-    """ONNX's attributes of a window over ``count`` axes, of those arguments that a call has."""
+    """ONNX's attributes of a window over ``count`` axes, from the arguments of a call."""
     stride = arguments["stride"]
     found = {"kernel_shape": kernel, "strides": kernel if stride is None else several(stride, count)}
     found["pads"] = pads(arguments["padding"], count)
@@ -85,12 +85,12 @@ def window(arguments: Mapping[str, Any], count: int, kernel: list[int]) -> dict[
 
 
 def numeric_padding(bound: Mapping[str, Any]) -> bool:
-    """Whether the padding of a window is numbers, as most are."""
+    """Whether the padding of a window consists of numbers, as it usually does."""
     return not isinstance(bound["padding"], str)
 
 
 def computed(dtype: DType) -> DType:
-    """The type in which convolutions and means are computed: bfloat16 came later, integers never."""
+    """The type in which convolutions and means are computed: bfloat16 is supported only later, integers never."""
     if dtype in (dtypes.float32, dtypes.float64, dtypes.float16):
         return dtype
     return dtypes.float32 if dtype.is_float else dtypes.float64
@@ -145,8 +145,8 @@ def pool(b: Builder, type: TensorType, x: Value, kernel_size: Any, layout: str =
 
 
 def _pool_windows(type: TensorType, of: TensorType, kernel_size: Any, settings: Mapping[str, Any], start: int) -> Any:
-    """The attributes of a pool over axes from ``start`` on. Where no window begins in the input but the first ones
-    that are whole, the number of windows is not rounded up: ONNX counts one more that lies outside."""
+    """The attributes of a pool over axes from ``start`` on. If no window beyond the whole ones begins inside the input,
+    the number of windows is not rounded up, because ONNX would count one more that lies outside."""
     count = type.rank - 2
     found = window(settings, count, several(kernel_size, count))
     own, more = found["pads"], found.get("dilations", [1] * count)
@@ -159,7 +159,7 @@ def _pool_windows(type: TensorType, of: TensorType, kernel_size: Any, settings: 
 
 @exports("max_pool_positions")
 def max_pool_positions(b: Builder, type: TensorType, x: Value, kernel_size: Any, **settings: Any) -> str:
-    """ONNX counts the positions in the whole array, fxlite in the channel."""
+    """Convert positions: ONNX counts them in the whole array, fxlite within the channel."""
     held = b.operand(x, pooled(x.type.dtype))
     _, places = b.results(2, "MaxPool", held, **_pool_windows(type, x.type, kernel_size, settings, 2))
     return b.op("Mod", places, b.size(product(x.type.shape[2:])))
@@ -167,7 +167,7 @@ def max_pool_positions(b: Builder, type: TensorType, x: Value, kernel_size: Any,
 
 @exports(*(f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)))
 def adaptive(b: Builder, type: TensorType, x: Value, output_size: Any) -> str:
-    """A pool where all windows have one size; else each axis is gathered into windows."""
+    """Write a pool if all windows have the same size; otherwise gather each axis into windows."""
     kind = "Average" if "avg" in b.kind else "Max"
     sizes, wanted = x.type.shape[2:], type.shape[2:]
     if all(d == 1 for d in wanted):
@@ -186,7 +186,7 @@ def adaptive(b: Builder, type: TensorType, x: Value, output_size: Any) -> str:
 
 
 def _windows(b: Builder, x: str, axis: int, size: int, count: int, type: TensorType, mean: bool) -> str:
-    """Means or maxima of ``count`` windows of an axis, which overlap where that does not divide the size."""
+    """Means or maxima of ``count`` windows of an axis, which overlap if that does not divide the size."""
     low = np.arange(count) * size // count
     lengths = -(-(np.arange(count) + 1) * size // count) - low
     steps = np.arange(lengths.max())
@@ -217,8 +217,8 @@ def interpolate(
 
 
 def _factor(x: Any, size: Any, axis: int, scale: float) -> Any:
-    """The float32 nearest to a factor, or the one above it, by which a size becomes what it is, as a whole part
-    of the product; None where that may not be."""
+    """The float32 nearest to a factor, or the next larger one, for which the whole part of its product with the size is
+    the output size; None if there is none."""
     length, near = x.type.shape[axis], np.float32(scale)
     if float(scale).is_integer() and shapes.normalize(length * int(scale)) == shapes.normalize(size):
         return near
@@ -227,7 +227,7 @@ def _factor(x: Any, size: Any, axis: int, scale: float) -> Any:
 
 
 def _resizes(a: Mapping[str, Any]) -> bool:
-    """Whether Resize does it. Corners by a factor are those of the whole part, where fxlite's are of the product."""
+    """Whether Resize computes it. With a factor, it aligns corners to the rounded size, fxlite to the exact product."""
     if a["antialias"] and a["mode"] == "nearest":
         return False
     by_factor = a["scale"] is not None

@@ -1,4 +1,4 @@
-"""Quantized values: QuantizeLinear and DequantizeLinear, and products of integers, with the same integers."""
+"""Quantized values as QuantizeLinear and DequantizeLinear, and products of integers, with the same integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _axes(x: Any, *others: Any) -> set[int]:
-    """The axes of ``x`` along which a scale or zero point differs; ONNX takes one at most."""
+    """The axes of ``x`` along which a scale or zero point varies; ONNX supports at most one."""
     rank, types = x.type.rank, [t for t in map(type_of, others) if t is not None]
     return {rank - t.rank + a for t in types for a, size in enumerate(t.shape) if size != 1}
 
@@ -28,7 +28,7 @@ def _quantizes(bound: Mapping[str, Any]) -> bool:
 
 
 def _vector(b: Builder, value: Any, dtype: DType, axis: int | None, size: Any) -> str:
-    """A scale or zero point as ONNX takes it: one number, or a vector along the axis."""
+    """A scale or zero point in ONNX's form: one number, or a vector along the axis."""
     held = b.known(value)
     if held is not None:
         array = held.reshape(-1).astype(dtype.numpy)
@@ -47,7 +47,7 @@ def _vector(b: Builder, value: Any, dtype: DType, axis: int | None, size: Any) -
 
 
 def _linear(b: Builder, kind: str, x: Value, scale: Any, zero: Any, dtype: DType) -> str:
-    """QuantizeLinear or DequantizeLinear; ``dtype``: of the integers."""
+    """Write QuantizeLinear or DequantizeLinear; ``dtype`` is that of the integers."""
     axis = next(iter(_axes(x, scale, zero)), None)
     size = None if axis is None else x.type.shape[axis]
     step = _vector(b, scale, dtypes.float32, axis, size)
@@ -73,7 +73,7 @@ def dequantize(b: Builder, type: TensorType, q: Value, scale: Any, zero_point: A
 
 @exports("requantize", when=lambda a: a["qmin"] is None and a["qmax"] is None and type_of(a["zero_point"]) is None)
 def requantize(b: Builder, type: TensorType, acc: Value, scale: Any, zero_point: Any, **_: Any) -> str:
-    """The product with the scale, quantized with the scale 1."""
+    """Write the product with the scale, quantized with the scale 1."""
     whole = b.op("Mul", b.operand(acc, dtypes.float32), b.operand(scale, dtypes.float32))
     zero = b.number(zero_point or 0, type.dtype)
     return b.op("QuantizeLinear", whole, b.number(1.0, dtypes.float32), zero)
@@ -81,7 +81,7 @@ def requantize(b: Builder, type: TensorType, acc: Value, scale: Any, zero_point:
 
 # -- products of integers --------------------------------------------------------------------------
 def _unsigned(b: Builder, value: Value, name: str) -> tuple[str, int]:
-    """Integers as u8, and what was added: products of u8 and i8 saturate in some kernels of runtimes."""
+    """Integers as u8, and the number added: products of u8 and i8 saturate in some kernels of runtimes."""
     if value.type.dtype is dtypes.uint8:
         return name, 0
     held = b.weights.get(name)
@@ -101,7 +101,7 @@ def int_matmul(b: Builder, type: TensorType, x: Value, y: Value, x_zero_point: i
 
 @exports("int_linear")
 def int_linear(b: Builder, type: TensorType, x: Value, weight: Value, bias: Any, x_zero_point: int) -> str:
-    """The weight is transposed in the model, and keeps its layout in the file."""
+    """The weight is transposed in the model and keeps its layout in the file."""
     own, less = _unsigned(b, weight, weight.name)
     one, more = _unsigned(b, x, x.name)
     zeros = b.number(x_zero_point + more, dtypes.uint8), b.number(less, dtypes.uint8)

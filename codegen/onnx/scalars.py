@@ -1,5 +1,5 @@
-"""Element-wise ops as ONNX nodes, from their bodies: each scalar function becomes a node, with the dtypes
-that the body has, so that promotion and rounding are those of the op.
+"""Elementwise ops as ONNX nodes, written from their bodies: each scalar function becomes a node, with the dtypes that
+the body has, so that promotion and rounding are those of the op.
 
 In: a scalar expression over operands that broadcast. Out: the name of its value.
 """
@@ -26,7 +26,7 @@ from fxlite.types.tensor_type import TensorType
 
 @dataclass(frozen=True)
 class _Operand:
-    """An operand as bodies read it: ONNX broadcasts, so the index is of no interest."""
+    """An operand as bodies read it: ONNX broadcasts, so the index is ignored."""
 
     value: Value
 
@@ -41,7 +41,7 @@ class _Operand:
     def __getitem__(self, index: Any) -> Expr:
         return Load(self.dtype, self.value.name, index if isinstance(index, tuple) else (index,))
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # it has no length: iterating over it would not end
 
 
 def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType) -> str:
@@ -58,7 +58,7 @@ def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType
 
 
 def lower(b: Builder, root: Expr) -> str:
-    """Write an expression; what it shares is computed once."""
+    """Write an expression; shared parts are computed once."""
     done: dict[int, str] = {}
 
     def visit(node: Expr) -> str:
@@ -170,7 +170,7 @@ def _log1p(m: _Maker, x: str) -> str:
 
 
 def _expm1(m: _Maker, x: str) -> str:
-    """2 sinh(x/2) exp(x/2), where x is small; else exp(x) - 1."""
+    """2 sinh(x/2) exp(x/2) if x is small, otherwise exp(x) - 1."""
     half = m.Mul(x, 0.5)
     return m.Where(m.Less(m.Abs(x), 1), m.Mul(m.Mul(m.Sinh(half), m.Exp(half)), 2), m.Sub(m.Exp(x), 1))
 
@@ -185,7 +185,8 @@ def _atan2(m: _Maker, y: str, x: str) -> str:
 
 
 def _hypot(m: _Maker, x: str, y: str) -> str:
-    """The larger one times a number up to the root of 2: of large and small numbers squares are no floats."""
+    """The larger number times a factor of at most the root of 2: squares of large and small numbers would overflow or
+    underflow."""
     one, other = m.Abs(x), m.Abs(y)
     larger, smaller = m.Max(one, other), m.Min(one, other)
     ratio = m.Div(smaller, m.Where(m.Equal(larger, 0), 1, larger))
@@ -208,7 +209,7 @@ def _shift_left(m: _Maker, x: str, y: str) -> str:
 
 
 def _shift_right(m: _Maker, x: str, y: str) -> str:
-    """Of negative numbers the complement is shifted: the sign comes in."""
+    """For negative numbers the complement is shifted, which fills in the sign."""
     if m.dtype.is_unsigned:
         return _shifted(m, x, y, "RIGHT")
     negative = m.Less(x, 0)
@@ -217,7 +218,7 @@ def _shift_right(m: _Maker, x: str, y: str) -> str:
 
 
 def _shifted(m: _Maker, x: str, y: str, direction: str) -> str:
-    """ONNX shifts unsigned numbers; runtimes, those of 32 and 64 bits."""
+    """Write a shift: ONNX shifts unsigned numbers, and runtimes only those of 32 and 64 bits."""
     wide = dtypes.uint64 if m.dtype.itemsize > 4 else dtypes.uint32
     one, other = (m.b.cast(v, m.dtype, wide) for v in (x, y))
     return m.b.cast(m.b.op("BitShift", one, other, direction=direction), wide, m.dtype)

@@ -1,1 +1,1 @@
-"""From files written for torch.fx to files for fxlite, and what people must decide there."""
+"""Converts files written for torch.fx to fxlite, and lists what a person must decide."""

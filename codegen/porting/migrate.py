@@ -1,9 +1,9 @@
-"""``fx.migrate``: a file written for torch.fx as one for fxlite.
+"""``fx.migrate``: convert a file written for torch.fx to one for fxlite.
 
-In: a Python file or a folder of them. Out: a :class:`Migration`: each file's new text, in which
-imports, names and op targets are replaced, and a :class:`Finding` for each line that changes or on
-which a person must decide. Nothing is guessed: a name that has no counterpart stays as it is, and
-is listed with the reason.
+In: a Python file or a folder of them. Out: a :class:`Migration`: each file's new text, in which imports,
+names and op targets are replaced, and a :class:`Finding` for each line that changes or on which a person
+must decide. Nothing is guessed: a name that has no counterpart stays as it is, and is listed with the
+reason.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _SIGNS: tuple[tuple[str, str, str], ...] = (
 
 @dataclass(frozen=True)
 class FilePort:
-    """One file: its text before and after, and the findings in the order of lines."""
+    """One file: its text before and after, and the findings in order of lines."""
 
     path: Path
     before: str
@@ -88,7 +88,7 @@ class FilePort:
 
     @property
     def diff(self) -> str:
-        """What the port changes, as a unified diff."""
+        """The changes as a unified diff."""
         before, after = self.before.splitlines(True), self.after.splitlines(True)
         name = str(self.path)
         return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
@@ -102,12 +102,12 @@ class FilePort:
 
 @dataclass
 class Migration:
-    """What :func:`migrate` found; prints as a list of lines for each file."""
+    """The result of :func:`migrate`; prints as a list of lines for each file."""
 
     files: list[FilePort] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write the ports into a folder, which is made; returns the files. Raises OSError."""
+        """Write the ported files into a folder, which is created; returns the files. Raises OSError."""
         root, made = Path(folder), []
         starts = [f.path.parent for f in self.files]
         common = min(starts, key=lambda p: len(p.parts), default=Path())
@@ -125,10 +125,10 @@ class Migration:
 
 
 def migrate(path: str | Path) -> Migration:
-    """What it takes to run a file (or the files of a folder) written for torch.fx with fxlite:
+    """Convert a file (or the files of a folder) written for torch.fx so that it runs with fxlite:
     ``print(fx.migrate("passes.py"))``, ``fx.migrate("passes.py").write("ported")``.
 
-    Needs the extra "patch". Raises ArgumentError where it is missing or nothing is at the path,
+    Needs the extra "patch". Raises ArgumentError if that is missing or the path does not exist, and
     ParseError for a file that is not Python."""
     try:
         import libcst  # noqa: F401
@@ -165,7 +165,7 @@ def migrate_text(text: str, path: Path) -> FilePort:
 
 
 def _free_roots(text: str) -> dict[str, str]:
-    """What each root is called in a file that may use the name for something else."""
+    """The name of each root in a file that may use the usual name for something else."""
     made = {}
     for root in ROOTS:
         bound = re.search(
@@ -179,7 +179,7 @@ def _free_roots(text: str) -> dict[str, str]:
 
 
 def _signs(text: str) -> Iterable[Finding]:
-    """Lines that say something which is otherwise here; what is in docstrings says nothing."""
+    """Findings for lines with constructs that differ in fxlite; docstrings are ignored."""
     strings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

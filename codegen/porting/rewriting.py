@@ -1,7 +1,7 @@
-"""The rewriting of a syntax tree from torch's names to fxlite's.
+"""Rewrite a syntax tree from torch's names to fxlite's.
 
-In: a file's tree (libcst), with full names of what imports bind. Out: the tree with fxlite's
-imports, names and targets, and the findings. A name that is not known stays, with its import.
+In: a file's tree (libcst), with full names of what imports bind. Out: the tree with fxlite's imports,
+names and targets, and the findings. An unknown name stays, with its import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TAKES_TARGETS = "call_function create_node find_nodes frozenset set tuple list"
 
 
 class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
-    """Replaces names and imports; ``findings`` say which."""
+    """Replaces names and imports; ``findings`` lists them."""
 
     METADATA_DEPENDENCIES = (QualifiedNameProvider, PositionProvider, ParentNodeProvider)
 
@@ -31,7 +31,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         #: Files that look at leaf modules are traced with layers as leaves.
         self.has_leaves = "call_module" in text
         self._roots: dict[str, None] = {}
-        self._kept: set[str] = set()  # names bound by imports that something still uses
+        self._kept: set[str] = set()  # names bound by imports that are still used
         self._new: dict[Any, Port] = {}
         self._from_imports: dict[str, Port] = {}
         self._place: Any = None
@@ -42,7 +42,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return True
 
     def _find_aliases(self, module: cst.Module) -> None:
-        """Roots keep the names that the file has for the package of torch."""
+        """Find the names that the file uses for torch's packages; the roots keep them."""
         for line in _import_lines_of(module):
             for full, bound in _bound(line):
                 root = package_root(full)
@@ -57,12 +57,12 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return True
 
     def _look_at(self, node: cst.Attribute | cst.Name) -> bool:
-        """Decide on a name; True if what is inside of it needs no look."""
+        """Decide about a name; returns True if its parts need not be visited."""
         base: Any = node
         while isinstance(base, cst.Attribute):
             base = base.value
         if not isinstance(base, cst.Name):
-            return False  # an attribute of what a call gives
+            return False  # an attribute of a call's result
         found = self.get_metadata(QualifiedNameProvider, node, set())
         full = next((q.name for q in found if q.source is QualifiedNameSource.IMPORT), "")
         if not full.startswith(("torch.", "operator.")) and full != "torch":
@@ -107,7 +107,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return True
 
     def note(self, node: cst.CSTNode, kind: str, new: str) -> None:
-        """Enter what a part becomes."""
+        """Record the replacement of a part."""
         self.findings.append(Finding(self._line(node), kind, _code(node), new))
 
     def _is_in_import(self, node: cst.CSTNode) -> bool:
@@ -149,7 +149,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
     leave_Attribute = leave_Name = _replaced
 
     def leave_Call(self, original: cst.Call, updated: cst.Call) -> Any:
-        """``symbolic_trace(model)`` of a file with leaf modules: layers are leaves."""
+        """Adapt ``symbolic_trace(model)`` in a file with leaf modules, where layers are leaves."""
         found = self.get_metadata(QualifiedNameProvider, original.func, set())
         names = {q.name.rpartition(".")[2] for q in found if q.name.startswith("torch.fx")}
         if not self.has_leaves or "symbolic_trace" not in names:
@@ -166,7 +166,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return updated.visit(_Imports(self, original))
 
     def new_imports(self, lines: Iterable[Any]) -> dict[int, list[str]]:
-        """For each import of torch, by its place among them, what stands there instead."""
+        """The replacement for each import of torch, by its number among them."""
         made: dict[int, list[str]] = {}
         roots = dict(self._roots)
         first: int | None = None
@@ -179,7 +179,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
                 is_ours = True
                 root = package_root(full)
                 name = bound.partition(".")[0]
-                if root and bound == name:  # what fxlite's package lacks is an AttributeError
+                if root and bound == name:  # a name that fxlite's package lacks is an AttributeError
                     roots[root] = None
                 elif name in self._kept:
                     taken.append(_import_of(full, bound, line))
@@ -195,7 +195,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         return made
 
     def _unused(self, full: str, bound: str) -> list[str]:
-        """A name that only others use: its counterpart, or the finding that there is none."""
+        """A name that only other files use: its counterpart, or the finding that there is none."""
         found = port(full, is_called=False)
         if is_package(full):
             return []
@@ -207,7 +207,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
 
 
 class _Imports(cst.CSTTransformer):  # type: ignore[misc]
-    """Puts the new imports where torch's were."""
+    """Puts the new imports in place of torch's."""
 
     def __init__(self, rewriter: Rewriter, original: cst.Module) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ def _import_lines_of(module: cst.Module) -> list[Any]:
 
 
 def _bound(line: Any) -> list[tuple[str, str]]:
-    """(full name, the name that it is bound to) of what an import statement imports."""
+    """(full name, bound name) for everything that an import statement imports."""
     if isinstance(line, cst.ImportFrom):
         if line.relative or line.module is None or isinstance(line.names, cst.ImportStar):
             return []
@@ -281,7 +281,7 @@ def _import_of(full: str, bound: str, line: Any) -> str:
 
 
 def _joined(lines: Iterable[str]) -> list[str]:
-    """Imports, those from one package in one line."""
+    """Import lines, with those from one package joined."""
     made: dict[str, list[str]] = {}
     for line in lines:
         start, word, name = line.rpartition(" import ")

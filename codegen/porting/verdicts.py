@@ -1,15 +1,15 @@
-"""What fxlite makes of torch's names, and what ported files import for that.
+"""The counterparts of torch's names in fxlite, and the imports that ported files need for them.
 
-In: the full name of something of torch, ``torch.fx.passes.split_module.split_module`` or
-``torch.relu``. Out: what to write for it, or why nothing is like it. torch.fx's own names are in
-``torch_fx_api.txt``, a line for each pattern of names and its verdict:
+In: the full name of something in torch, ``torch.fx.passes.split_module.split_module`` or
+``torch.relu``. Out: what to write instead, or why there is nothing like it. torch.fx's own names are in
+``torch_fx_api.txt``, which has a line for each pattern of names and its verdict:
 
-``yes``               the same name here, and every call that fits torch's signature fits ours
-``alias NAME``        what does the same is called NAME here
-``different ROW``     it is otherwise on purpose: docs/from_torch_fx.md has a row that begins with ROW
+``yes``               the same name exists, and every call that fits torch's signature fits ours
+``alias NAME``        NAME does the same
+``different ROW``     it differs on purpose: docs/from_torch_fx.md has a row that begins with ROW
 ``not REASON``        there is nothing like it
 
-The longest pattern that fits a name gives its verdict.
+The longest pattern that matches a name gives its verdict.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Port:
-    """What is written for a name: ``text`` (an expression of the roots ``fx``, ``nn``, ``F``,
-    ``passes``, ``np``, ``contextlib``), or, where that is empty, ``why`` a person must decide.
-    ``kind`` is "name", or "target" for ops."""
+    """What to write for a name: ``text`` (an expression of the roots ``fx``, ``nn``, ``F``, ``passes``,
+    ``np``, ``contextlib``) or, if that is empty, the reason ``why`` a person must decide. ``kind`` is
+    "name", or "target" for ops."""
 
     text: str
     why: str = ""
@@ -103,14 +103,14 @@ class Port:
 
 @cache
 def verdicts() -> tuple[tuple[str, str, str], ...]:
-    """(pattern of names, verdict, what follows it) of ``torch_fx_api.txt``."""
+    """(pattern of names, verdict, text after it) for the lines of ``torch_fx_api.txt``."""
     lines = (Path(__file__).parent / "torch_fx_api.txt").read_text(encoding="utf-8").splitlines()
     split = (line.split(None, 2) for line in lines if line and not line.startswith("#"))
     return tuple((parts[0], parts[1], "".join(parts[2:])) for parts in split)
 
 
 def verdict_of(name: str) -> tuple[str, str]:
-    """Verdict and what follows it, of a name without ``torch.fx.``; ("", "") if there is none."""
+    """The verdict and the text after it for a name without ``torch.fx.``; ("", "") if there is none."""
     fitting = [v for v in verdicts() if fnmatch.fnmatchcase(name, v[0])]
     return max(fitting, key=lambda v: len(v[0]))[1:] if fitting else ("", "")
 
@@ -123,8 +123,8 @@ def is_package(name: str) -> bool:
 
 
 def port(name: str, is_called: bool, arguments: int = 0) -> Port | None:
-    """What is written for a full name, at a call of it (with so many arguments) or elsewhere; None
-    for a package alone. Elsewhere a function means the op, as in ``node.target == torch.relu``."""
+    """What to write for a full name, where it is called (with so many arguments) or used otherwise; None for
+    a package itself. Where it is not called, a function means the op, as in ``node.target == torch.relu``."""
     if name in _OTHERS:
         return Port(_OTHERS[name])
     for start, why in _REASONS.items():
@@ -176,7 +176,7 @@ def _port_of_aten(name: str) -> Port:
 
 
 def _port_of_fx(name: str) -> Port | None:
-    """For names without ``torch.fx.``."""
+    """The port of a name without ``torch.fx.``."""
     parts = name.split(".")
     title = ".".join(parts[1:]) if parts[0] in _FLAT and len(parts) > 1 else name
     last = title.rpartition(".")[2]
@@ -221,8 +221,8 @@ _PACKAGES = {"torch.fx": "fx", "torch.nn": "nn", "torch.nn.functional": "F"}
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the file that was given. ``kind``: "import", "name", "target" or "leaf" were
-    replaced by ``new``; "hand" needs a person, "check" may need one; ``why`` says so."""
+    """A line of the given file. ``kind``: "import", "name", "target" or "leaf" were replaced by ``new``;
+    "hand" needs a person, "check" may need one, and ``why`` gives the reason."""
 
     line: int
     kind: str
@@ -236,7 +236,7 @@ class Finding:
 
 
 def import_lines(roots: Sequence[str], names: dict[str, str]) -> list[str]:
-    """Imports of roots under the names they have in a file."""
+    """Import lines for roots, under the names that they have in a file."""
     made = []
     for root in roots:
         package, name = ROOTS[root], names[root]

@@ -4,28 +4,28 @@
         oh * stride + r * dilation - padding, ow * stride + s * dilation - padding]
 
 In goes a `ConvSpec`; out comes a `Rendered` as from `gemm.py`: one ``static`` C function for that
-node. Weights are packed once, when the model is compiled, by `pack_conv_weight`; those that the
-program computes at the start of each call, where the plan does not read them as they are. There
+node. Weights are packed once, when the model is compiled, by `pack_conv_weight`; weights that the
+program computes are packed at the start of each call, unless the plan reads them as they are. There
 are these plans, chosen by `plan_of`:
 
 - "product": 1x1, stride 1, no padding is a matrix product, weight [K, C] times pixels [C, H*W];
-- "winograd": 3x3 of stride 1 between 8 channels or more, by fewer products; see `tiles/winograd.h`;
-  images with channels first or last;
+- "winograd": 3x3 of stride 1 between 8 channels or more, with fewer products; see
+  `tiles/winograd.h`; for images with channels first or last;
 - "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
-  turned round before the epilogue, which runs along output rows;
+  transposed before the epilogue, which runs along output rows;
 - "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
   channels per group, and for few products per output, as in the first layer of a network;
-- "depthwise": a small kernel for each channel by itself; a tile is up to 8 rows of a vector of
-  pixels, read in place; see `tiles/depthwise.h`;
-- "implicit product" and "depthwise last": of images whose channels are last; see
+- "depthwise": a small kernel for each channel; a tile is up to 8 rows of a vector of pixels, read in
+  place; see `tiles/depthwise.h`;
+- "implicit product" and "depthwise last": for images whose channels are last; see
   `conv_panels.py` and `conv_depthwise.py`.
 
-For "channels" and "pixels" a padded image is first copied into the workspace with its zeros.
-Where `conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `tiles/bf16.h`,
-"channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. Where
-the processor has AMX, its tiles take the place of all of these but "product".
-One-dimensional convolutions come with a height of 1.
+For "channels" and "pixels" a padded image is first copied into the workspace with its zeros. If
+`conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `tiles/bf16.h`,
+"channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. If the
+processor has AMX, its tiles replace all of these except "product". One-dimensional convolutions have a
+height of 1.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def render_conv(spec: ConvSpec) -> Rendered:
 
 
 def _render_product(spec: ConvSpec) -> Rendered:
-    """A 1x1 convolution as the product weight [K, C] @ x [C, H * W], per image and group."""
+    """A 1x1 convolution as the product weight [K, C] @ x [C, H * W], for each image and group."""
     pitch = spec.group_inputs if spec.computed else product_pitch(spec)
     pixels, width = spec.h * spec.w, panel_columns(spec.ctype)
     n, group = symbol("n"), symbol("group") if spec.groups > 1 else Index.of(0)
@@ -109,7 +109,7 @@ def _render_product(spec: ConvSpec) -> Rendered:
     )
 
     def finish(printed: Product, at: Place) -> None:
-        """The epilogue over a tile of `rows` output channels and `columns` pixels."""
+        """Print the epilogue over a tile of `rows` output channels and `columns` pixels."""
         body = printed.body
         channel = Axis("k", first_row + at.row_0, at.rows, "i")
         pixel = Axis("ow", at.column_0, at.columns, "j")
@@ -128,19 +128,19 @@ def _render_product(spec: ConvSpec) -> Rendered:
 # C text of one convolution of floats whose operands are rounded to bf16
 # (``matmul_precision="medium"``) or are sums of two bf16 ("high"), on the tiles of AMX.
 #
-# In goes a `TileConvSpec`, out comes a `Rendered`; chosen where the processor has tiles, in the place
-# of the plans of `conv_plan`. Estimated: an implicit product takes a tenth of the time of float32
-# there; Winograd's transforms take as long as the products that they save, and its weights are
-# larger. The loops are those of `conv_runs`; the image is rounded, or split, while it is copied.
-# Compiled for another processor, or where the system refuses tiles, products take vectors, slower
-# than the plans for these.
+# In goes a `TileConvSpec`, out comes a `Rendered`. On processors with tiles it replaces the plans of
+# `conv_plan`. By estimate, an implicit product takes a tenth of the time of float32 there, while
+# Winograd's transforms take as long as the products that they save, and its weights are larger. The
+# loops are those of `conv_runs`; the image is rounded, or split, while it is copied. When compiled for
+# another processor, or if the system refuses tiles, products use vectors, and are slower than the plans
+# for those.
 
 
 @dataclass(frozen=True)
 class TileConvSpec(RunsSpec):
     """One convolution of floats; see `ConvSpec`. It has one group.
 
-    parts       1: operands are rounded to bf16; 2: they are sums of two
+    parts       1 if operands are rounded to bf16; 2 if they are sums of two
     """
 
     word: int = 2
@@ -148,13 +148,13 @@ class TileConvSpec(RunsSpec):
 
 
 TURNED_PRODUCTS = 512
-"""Products of each number of an image from which it pays to turn one round that is not stored channels-last (with
-fewer, MobileNet's first layers took six times as long as in float32)."""
+"""Products per number of an image from which converting an image that is not stored channels-last is worthwhile
+(with fewer, MobileNet's first layers took six times as long as in float32)."""
 
 
 def tile_spec(spec: ConvSpec, parts: int) -> TileConvSpec | None:
-    """A convolution of floats as it is computed where there are tiles, if it is: one group, runs of some
-    words, more than a few output channels, and no product already whose operands are rounded."""
+    """The spec for computing a convolution of floats on tiles, or None if they are not used: that takes one group,
+    runs of several words, more than a few output channels, and no product whose operands are rounded already."""
     if spec.ctype != "float" or spec.groups > 1 or spec.k <= FEW_OUTPUTS:
         return None
     if not spec.x_last and number(spec.k) * spec.r * spec.s < TURNED_PRODUCTS * math.prod(spec.stride):
@@ -167,13 +167,13 @@ def tile_spec(spec: ConvSpec, parts: int) -> TileConvSpec | None:
 
 def pack_conv_tiles(weight: Array, spec: TileConvSpec) -> Array:
     """A weight [K, C, R, S] as a matrix of `pack_b_bf16` or `pack_b_split`, whose rows are runs
-    filled up to whole pairs."""
+    padded to whole pairs."""
     matrix = run_rows(weight, spec)[0].T
     return pack_b_split(matrix) if spec.parts == 2 else pack_b_bf16(matrix)
 
 
 def packed_conv_tiles(weight: Node, array: Array, spec: TileConvSpec) -> PackedWeight:
-    """The same, made when it is needed."""
+    """The same weight, packed when it is needed."""
 
     def fill(packed: Array) -> None:
         packed[:] = pack_conv_tiles(array, spec)

@@ -1,10 +1,10 @@
-"""Printing the loops of depthwise convolutions of floats: each channel is convolved by itself.
+"""Print the loops of depthwise convolutions of floats, in which each channel is convolved separately.
 
-- "depthwise": each image of one channel is a task. Tiles of some rows (see `tiles/depthwise.h`) go
-  through an array of the thread to the epilogue. The image is read where it is; vectors reach past
+- "depthwise": each image of one channel is a task. Tiles of several rows (see `tiles/depthwise.h`)
+  pass through an array of the thread to the epilogue. The image is read in place; vectors reach past
   the ends of its rows, so the first and last images of the input are read from a copy with room
   around it.
-- "depthwise last": of images whose channels are last, tiles are some pixels of an output row times
+- "depthwise last": for images whose channels are last. Tiles are some pixels of an output row times
   a block of channels; see `tiles/channels_last.h`. The image is read in place.
 """
 
@@ -24,11 +24,11 @@ MOST_PLACES = constant("channels_last", "MOST_PLACES")
 TILE_PITCH = constant("channels_last", "PITCH")
 
 CHANNEL_BLOCK = TILE_PITCH - 16
-"""Channels of a depthwise tile; the last tile of a pixel takes up to 15 more, so that none has
+"""Channels of a depthwise tile. The last tile of a pixel takes up to 15 more, so that none has
 fewer than a vector."""
 
 FEWEST_CHANNELS = {"float": 16, "double": 8}
-"""Lanes of the widest vector: a depthwise convolution of fewer channels takes them one by one."""
+"""Lanes of the widest vector; a depthwise convolution with fewer channels processes them one by one."""
 
 
 class Depthwise(Walk):
@@ -41,7 +41,7 @@ class Depthwise(Walk):
         self.name_result()
         if self.out_h.constant is None or self.out_w.constant is None:
             body.put(f"if ({bare(self.out_h)} <= 0 || {bare(self.out_w)} <= 0)\n    return;")
-        # How far before an image the first vector of its first row starts, and how far behind it
+        # How far before an image the first vector of its first row starts, and how far after it
         # the last vector of the last row ends.
         before = spec.padding[1]
         after = max(lanes * spec.stride[1] + spec.s, spec.padding[3] + spec.stride[1])
@@ -67,7 +67,7 @@ class Depthwise(Walk):
         return conv_function(spec, note, body, workspace)
 
     def tile(self, rows: int, n: Index, k: Index, oh_0: Index) -> None:
-        """Some output rows of a channel, and the epilogue."""
+        """Print some output rows of a channel, and the epilogue."""
         spec, body, w = self.spec, self.body, self.out_w
         (down, across), (top, left) = spec.stride, spec.padding[:2]
         image = "image", spec.h, spec.w, oh_0 * down - top, -left
@@ -126,8 +126,8 @@ class DepthwiseLast(Walk):
 
 
 def places(size: Index, most: int, more: int) -> int:
-    """Output rows, or pixels of one, of a tile: so that all tiles together read the fewest rows or
-    pixels, of which each reads ``more`` again; the larger the better."""
+    """The number of output rows of a tile, or of pixels of one: such that all tiles together read the
+    fewest rows or pixels, of which each reads ``more`` again; the larger of equally good ones."""
     if size.constant is None:
         return most // 2
     known = size.constant
@@ -138,8 +138,8 @@ def places(size: Index, most: int, more: int) -> int:
 class Pixels(Walk):
     """Tiles of up to 4 output channels times 4 vectors of pixels, at 4 places.
 
-    The places are rows of the output; for an image of one row, or a small image whose rows are
-    joined (padding between them and all), they are consecutive.
+    The places are rows of the output. For an image of one row, or a small image whose rows are joined
+    (including the padding between them), they are consecutive.
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -157,7 +157,7 @@ class Pixels(Walk):
             self.pack()
         self.declare_taps(self.pitch, self.column)
         body.assign(f"{self.ctype} *const padded", str(self.free))
-        if self.grouped:  # a copy for each thread of the channels of one group, 128 bytes apart
+        if self.grouped:  # for each thread a copy of the channels of one group, 128 bytes apart
             size = self.plane * spec.group_inputs + 32
             with self.team_of_threads():
                 self.convolve_own(size)
@@ -185,7 +185,7 @@ class Pixels(Walk):
         return conv_function(spec, note, body, self.meaning(size * ITEM_BYTES[self.ctype]) + self.weight_bytes)
 
     def pack(self) -> None:
-        """A weight that the program computes, with zeros where the last tile of a group lacks outputs."""
+        """Pack a weight that the program computes, with zeros for missing outputs in a group's last tile."""
         spec, body, outputs = self.spec, self.body, self.spec.group_outputs
         whole = self.blocks * self.outputs
         loops = ("group", spec.groups), ("k", whole)
@@ -196,7 +196,7 @@ class Pixels(Walk):
                 body.assign(target, f"{bare(k)} < {bare(outputs)} ? {row[i]} : 0")
 
     def declare_sizes(self) -> None:
-        """Names for the sizes of the output and of an image between zeros."""
+        """Name the sizes of the output and of an image with its zeros."""
         spec = self.spec
         margin = (spec.reach[1] - 1) // self.step + 1
         self.name_result()
@@ -217,11 +217,11 @@ class Pixels(Walk):
         self.plane = self.rows * self.pitch * self.step
 
     def column(self, column: int) -> Index:
-        """Where a column of the image is: they are sorted by their remainder modulo the stride."""
+        """The place of a column of the image: columns are sorted by their remainder modulo the stride."""
         return self.rows * self.pitch * (column % self.step) + column // self.step
 
     def convolve_own(self, size: Index) -> None:
-        """Each thread copies the channels of a group between zeros of its own, and uses them."""
+        """Copy, in each thread, the channels of a group between zeros of its own, and use them."""
         spec, body = self.spec, self.body
         image = body.pointer(self.ctype, "image", Pointer("padded") + self.own(size))
         self.clear(image, self.plane * spec.group_inputs)  # once: all images have their pixels at the same places
@@ -235,7 +235,7 @@ class Pixels(Walk):
                 self.tile(image, n, group, block, row)
 
     def sort_images(self) -> None:
-        """All images between zeros, each as by `copy_row`."""
+        """Copy all images between zeros, each as by `copy_row`."""
         spec, body = self.spec, self.body
         comment = "The images with zeros around them."
         with self.copying(comment, ("plane", self.images * spec.c)) as (plane,):
@@ -245,12 +245,12 @@ class Pixels(Walk):
                 self.copy_row(self.first_image * spec.c + plane, i, image)
 
     def clear(self, image: Pointer, count: Index) -> None:
-        """Zeros."""
+        """Fill an array with zeros."""
         with self.body.loop("i", count) as i:
             self.body.assign(image[i], "0")
 
     def copy_row(self, channel: Index, i: Index, image: Pointer) -> None:
-        """Row i of a channel, its columns sorted by their remainder modulo the stride."""
+        """Copy row i of a channel, with columns sorted by their remainder modulo the stride."""
         spec, body, step = self.spec, self.body, self.step
         source = Pointer(spec.x) + (channel * spec.h + i) * spec.w
         start = body.pointer(f"const {self.ctype}", "from", source)
@@ -264,7 +264,7 @@ class Pixels(Walk):
                 body.assign(to[column + j], start[j * step + first])
 
     def tile(self, image: Pointer, n: Index, group: Index, block: Index, row: Index) -> None:
-        """Some output channels of four rows, of one row, or of a small image."""
+        """Print some output channels of four rows, of one row, or of a small image."""
         spec, body, step = self.spec, self.body, self.outputs
         depth = step * spec.group_inputs * self.taps
         weights = self.weight + (group * self.blocks + block) * depth
@@ -293,7 +293,7 @@ class Pixels(Walk):
             finish(body, spec, lambda o, p, i: sums[(o * 4 + p) * SEGMENT + i], axes, **here)
 
     def sum_up(self, pixels: Index, start: Pointer, place_step: Index, sums_step: int) -> None:
-        """The sums of a tile from this pixel on."""
+        """Print the sums of a tile from this pixel on."""
         self.body.declare(f"{self.ctype} sums[{self.outputs * 4 * sums_step}]")
         depth = self.spec.group_inputs, self.taps
         image = start, self.plane, "tap", place_step

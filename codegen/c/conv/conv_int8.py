@@ -2,13 +2,12 @@
 finished tile.
 
 In goes an `Int8ConvSpec`, out comes a `Rendered`. The loops are those of `conv_runs`, with the
-arithmetic of `tiles/int8.h`: four neighbouring channels make a quad, so the image's channels must
-be last. An image that is not stored so, is of i8, or has padding, is first copied into the
-workspace, in unsigned bytes; a zero around it is its zero point, and all that has to be added for
-zero points is known with the weights. The epilogue of short sums runs in the registers of the tile,
-of longer ones over a finished tile. Depthwise convolutions follow below. (A 1x1
-convolution of stride 1 of a channels-last image is a product whose rows are pixels, which
-`gemm_integers.py` prints.)
+arithmetic of `tiles/int8.h`: four adjacent channels form a quad, so the image's channels must be last.
+An image that is stored otherwise, is i8, or needs padding, is first copied into the workspace as
+unsigned bytes. Padding is filled with the zero point, and everything that zero points add to the sums
+is known together with the weights. The epilogue of short sums runs in the registers of the tile, that
+of longer ones over a finished tile. Depthwise convolutions follow below. (A 1x1 convolution of stride 1
+of a channels-last image is a product whose rows are pixels, which `gemm_integers.py` prints.)
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from fxlite.codegen.kernel.builder import (
 from fxlite.scalar.index import Index
 
 MOST_QUADS = 160
-"""Quads of a kernel up to which the epilogue runs in registers; of more, that gains less than 2 %
+"""Most quads of a kernel for which the epilogue runs in registers; with more, that saves less than 2 %
 and is not worth the code."""
 
 
@@ -68,12 +67,12 @@ class Int8ConvSpec(RunsSpec):
 
     @property
     def offset(self) -> int:
-        """What is subtracted from a number as the tile reads it, unsigned."""
+        """The number that is subtracted from a stored number when the tile reads it as unsigned."""
         return self.zero_point + (128 if self.type == "i8" else 0)
 
 
 def packed_conv_int8_size(spec: Int8ConvSpec) -> int:
-    """Numbers of int32 that `pack_conv_int8` makes."""
+    """How many int32 `pack_conv_int8` writes."""
     if is_depthwise(spec):
         return packed_depthwise_size(spec)
     rows = packed_rows(spec.runs * spec.words * QUAD)
@@ -83,9 +82,9 @@ def packed_conv_int8_size(spec: Int8ConvSpec) -> int:
 def pack_conv_int8(
     weight: np.ndarray[Any, Any], spec: Int8ConvSpec, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """An i8 weight [K, C / groups, R, S] as matrices of `pack_int8`, one for each group,
-    whose rows are runs filled up to whole quads; or as `pack_depthwise` does. ``packed`` is where
-    to put it."""
+    """An i8 weight [K, C / groups, R, S] as matrices of `pack_int8`, one for each group, whose rows are
+    runs padded to whole quads; or as `pack_depthwise` packs it. The result is written to ``packed`` if
+    given."""
     if packed is None:
         packed = np.empty(packed_conv_int8_size(spec), np.int32)
     if is_depthwise(spec):
@@ -104,7 +103,7 @@ def render_conv_int8(spec: Int8ConvSpec) -> Rendered:
 
 
 class _Int8Conv(Runs):
-    """Tiles of pixels times a panel of output channels. Numbers of i8 become unsigned in a copy."""
+    """Tiles of pixels times a panel of output channels. An i8 image becomes unsigned in a copy."""
 
     spec: Int8ConvSpec
     word = "int32_t"
@@ -160,8 +159,8 @@ class _Int8Conv(Runs):
         body.call(f"{self.spec.name}_tile", *own, *names)
 
     def fused_tile(self) -> list[str]:
-        """The function of a tile, and before it the one that computes, finishes and stores its sums
-        on processors without AMX; in lines."""
+        """The lines of the function of a tile, preceded by the one that computes, finishes and stores its
+        sums on processors without AMX."""
         spec, body = self.spec, Body()
         ends = ", const int32_t *ends" if spec.has_ends else ""
         places = "int64_t n, int64_t oh_0, int64_t ow_0, int64_t first_channel"
@@ -201,11 +200,11 @@ class _Int8Conv(Runs):
 
 
 # -- depthwise -------------------------------------------------------------------------------------
-# C text of one depthwise convolution of 8-bit integers: each channel is convolved by itself.
+# C text of one depthwise convolution of 8-bit integers, in which each channel is convolved separately.
 #
 # In and out as in `conv_int8.py`; the arithmetic is in `tiles/depthwise_int8.h`. Tiles are one or two
-# output rows of up to MOST_PLACES pixels times 64 channels. An image whose channels are last is read
-# in place, also at its edges; any other is turned in the workspace first.
+# output rows of up to MOST_PLACES pixels times 64 channels. An image whose channels are last is read in
+# place, also at its edges; any other is first converted in the workspace.
 
 
 CHANNEL_BLOCK = constant("depthwise_int8", "CHANNEL_BLOCK")
@@ -213,14 +212,14 @@ MOST_PLACES = constant("depthwise_int8", "MOST_PLACES")
 
 
 def is_depthwise(spec: Int8ConvSpec) -> bool:
-    """Whether each channel is convolved by itself, and neighbouring kernels meet the columns that
-    are interleaved for a tile."""
+    """Whether each channel is convolved separately, and adjacent kernels share the columns that are
+    interleaved for a tile."""
     near = spec.dilation[1] == 1 or spec.s == 1
     return 1 < spec.groups == spec.c == spec.k and near and spec.stride[1] <= max(spec.s, 2)
 
 
 def _woven(spec: Int8ConvSpec) -> tuple[int, int]:
-    """The output rows that a group of four woven rows serves, and the groups of a kernel."""
+    """How many output rows a group of four interleaved rows serves, and how many such groups a kernel has."""
     outputs = 2 if spec.stride[0] == spec.dilation[0] == 1 else 1
     return outputs, -(-(spec.r + outputs - 1) // QUAD)
 
@@ -230,20 +229,20 @@ def _blocks(spec: Int8ConvSpec) -> int:
 
 
 def _block_rows(spec: Int8ConvSpec) -> int:
-    """Rows of a block of the weight: the starts of the sums, and quads."""
+    """Rows of a block of the weight: the initial values of the sums, and quads."""
     outputs, groups = _woven(spec)
     return 1 + groups * spec.s * outputs
 
 
 def packed_depthwise_size(spec: Int8ConvSpec) -> int:
-    """Numbers of int32 that `pack_depthwise` makes."""
+    """How many int32 `pack_depthwise` writes."""
     return _blocks(spec) * _block_rows(spec) * CHANNEL_BLOCK
 
 
 def pack_depthwise(
     weight: np.ndarray[Any, Any], spec: Int8ConvSpec, packed: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """An i8 weight [C, 1, R, S] in blocks of 64 channels: the starts of the sums, then quads for
+    """An i8 weight [C, 1, R, S] in blocks of 64 channels: the initial values of the sums, then quads for
     each group of rows, column and output."""
     outputs, groups = _woven(spec)
     blocks = _blocks(spec)
@@ -289,12 +288,12 @@ class _Depthwise(Walk):
         return conv_function(spec, note, body, workspace)
 
     def turn_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
-        """A row of an image, channels last."""
+        """Convert a row of an image to channels last."""
         c, plane = self.spec.c, self.spec.h * self.spec.w
         self.body.call("pad_row_bytes", pixels, c, row, 1, plane, 0, pixels, 0, 0, target)
 
     def convolve(self, images: Pointer) -> None:
-        """Images, (pairs of) output rows, blocks of channels; then tile by tile."""
+        """Loop over images, (pairs of) output rows and blocks of channels, then over tiles."""
         spec, body, width, count = self.spec, self.body, CHANNEL_BLOCK, QUAD * self.groups
         row_bytes, steps = spec.w * spec.c, divide_up(self.out_h, self.outputs)
         loops = ("n", spec.n), ("row_step", steps), ("block", _blocks(spec))
@@ -323,7 +322,7 @@ class _Depthwise(Walk):
                 self.tile(ow_0)
 
     def tile(self, ow_0: Index) -> None:
-        """The sums from pixel ow_0 on, and the epilogue of each row."""
+        """Print the sums from pixel ow_0 on, and the epilogue of each row."""
         spec, body, width, outputs = self.spec, self.body, CHANNEL_BLOCK, self.outputs
         pixels = body.let("pixels", smaller(self.out_w - ow_0, MOST_PLACES), "int")
         left, stride = spec.padding[1], spec.stride[1]
@@ -348,14 +347,14 @@ class _Depthwise(Walk):
             finish_tile(body, spec, sums, width, pixel, channel, self.n, oh)
 
     def finish(self, quads: Pointer, pixel: Axis, channel: Axis) -> None:
-        """The last sums, and the epilogue while they are in registers."""
+        """Print the last sums, and the epilogue while they are in registers."""
         spec, body, width, outputs = self.spec, self.body, CHANNEL_BLOCK, self.outputs
         assert spec.split_epilogue is not None
         unrolled = "#pragma GCC unroll 2"
         j = symbol("j", channel.count)
         i = Index.of(0) if pixel.is_one else symbol("i", pixel.count)
         o = symbol("o", outputs - 1) if outputs > 1 else Index.of(0)
-        names = Body()  # what they are called in the loops
+        names = Body()  # the names of positions inside the loops
         oh, ow = names.let("oh", self.oh_0 + o), names.let("ow", pixel.start + i)
         with body.block(f"for (int j = 0; j < {bare(self.channels)}; j += int_lanes)"):
             count = body.let("count", self.channels - j, "int")
@@ -387,6 +386,6 @@ class _Depthwise(Walk):
 
     @contextmanager
     def output_rows(self) -> Iterator[tuple[Index, Index]]:
-        """A loop over the output rows of a tile: their numbers there, and in the image."""
+        """A loop over the output rows of a tile: their numbers in the tile, and in the image."""
         with self.body.loop("o", self.rows) as o:
             yield o, self.body.let("oh", self.oh_0 + o)

@@ -1,15 +1,15 @@
-"""Printing the loops of convolutions whose weights are packed in panels of output channels: blocks
-of output rows times panels are the tasks of the threads, and a tile is some pixels of an output row
-times a panel.
+"""Print the loops of convolutions whose weights are packed in panels of output channels: blocks of
+output rows times panels are the tasks of the threads, and a tile is some pixels of an output row times
+a panel.
 
-Here are the plans of `conv_plan` whose tiles broadcast pixels, so that strides and dilations cost
-nothing and no image width wastes lanes: they read the image through a table of taps, or floats of a
-channels-last one in runs. Integers and the tiles of AMX, which read words, are in `conv_runs`.
-"channels" is for images whose channels are first, in and out: a tile
-is turned round before the epilogue, which runs along output rows. "implicit product" is for those
-whose channels are last, in or out: there it runs along the tile's rows, or the store is scattered.
-With padding, or for bf16, the image is copied into the workspace first, with zeros around it and
-rounded; nothing is unrolled into columns.
+This module has the plans of `conv_plan` whose tiles broadcast pixels, so that strides and dilations
+cost nothing and no image width wastes lanes. They read the image through a table of taps, or in runs if
+it is a channels-last image of floats. Integers and the tiles of AMX, which read words, are in
+`conv_runs`. "channels" is for images whose channels are first, in and out: a tile is transposed before
+the epilogue, which runs along output rows. "implicit product" is for those whose channels are last, in
+or out: the epilogue runs along the tile's rows, or its stores are scattered. With padding, or for bf16,
+the image is first copied into the workspace, with zeros around it and rounded; nothing is unrolled into
+columns.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_
 from fxlite.scalar.index import Index
 
 TURNED = SEGMENT + 16
-"""Row length of the turned tile: a whole square may be written from the last pixel on."""
+"""Row length of the transposed tile: a whole square may be written from the last pixel on."""
 
 
 class Panels(Walk):
-    """Tiles of pixels times a panel of output channels. Subclasses say how the image is copied, and
-    how a tile is summed up and finished."""
+    """Tiles of pixels times a panel of output channels. Subclasses say how the image is copied, and how a
+    tile is summed and finished."""
 
     word: str
     """Type of a packed weight."""
@@ -41,11 +41,11 @@ class Panels(Walk):
 
     # -- what differs
     def note(self) -> str:
-        """How it is computed."""
+        """How it is computed, for the function's comment."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Names for sizes; how the image is read."""
+        """Name sizes, and decide how the image is read."""
         raise NotImplementedError
 
     @property
@@ -54,30 +54,30 @@ class Panels(Walk):
         raise NotImplementedError
 
     def copy(self) -> None:
-        """All images into the workspace."""
+        """Copy all images into the workspace."""
         raise NotImplementedError
 
     def declare_image(self, n: Index, group: Index) -> None:
-        """Where image n of those that were copied begins, for the group; and what else a task needs."""
+        """Declare where image n of the copied ones begins for the group, and what else a task needs."""
         raise NotImplementedError
 
     def row(self, row: Index, n: Index, k_0: Index) -> None:
-        """The tiles of an output row (or of a group of them)."""
+        """Print the tiles of an output row (or of a group of them)."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """What ends a task."""
+        """Print the end of a task."""
 
     # -- what does not
     rows: Index
     """Output rows, or groups of them."""
     row_name = "oh"
     row_bytes: Index
-    """Bytes of the image that belong to one of these."""
+    """Bytes of the image for one row or group of rows."""
     padded: bool
     """Whether images are copied before they are read."""
     slack: Size = 0
-    """Bytes behind copies that may be read."""
+    """Bytes after the copies that may be read."""
 
     @property
     def width(self) -> int:
@@ -97,7 +97,7 @@ class Panels(Walk):
         return conv_function(self.spec, self.note(), self.body, workspace)
 
     def pack(self) -> None:
-        """A weight that the program computes, in panels."""
+        """Pack a weight that the program computes into panels."""
         spec, body = self.spec, self.body
         size = self.panel_rows * self.width
         loops = ("group", spec.groups), ("panel", self.panels)
@@ -109,8 +109,8 @@ class Panels(Walk):
             body.call(f"pack_panel_{self.ctype}", self.panel_rows, columns, source, 1, spec.depth, target)
 
     def walk(self) -> None:
-        """Images, groups, blocks of rows, panels of output channels; then row by row. A panel of a large weight
-        stays in the cache while all images pass by."""
+        """Loop over images, groups, blocks of rows and panels of output channels, then over rows. A panel of a
+        large weight stays in the cache while all images pass by."""
         spec, body, width = self.spec, self.body, self.width
         others = self.images * spec.groups * self.panels
         blocks = self.row_blocks(self.rows, self.row_bytes, others)
@@ -132,20 +132,20 @@ class Panels(Walk):
 
     @property
     def is_large(self) -> bool:
-        """Whether the weight does not stay in a second-level cache beside images."""
+        """Whether the weight does not fit in a second-level cache together with images."""
         item = ITEM_BYTES.get(self.ctype, PAIR_BYTES)  # words of integers are as large as pairs
         size = Index.of(self.panel_rows * self.panels * self.spec.groups) * (self.width * item)
         return size.constant is not None and size.constant > COPIED
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:
-        """The rows of a block times a panel."""
+        """Print the rows of a block times a panel."""
         with self.rows_of(self.row_name, block, blocks, self.rows) as row:
             self.row(row, n, k_0)
 
 
 class Taps(Panels):
-    """Tiles that read the image through a table of taps; of floats, or for bf16 of pairs of them
-    that belong to neighbouring channels."""
+    """Tiles that read the image through a table of taps. The taps are floats, or for bf16 pairs of adjacent
+    channels."""
 
     def __init__(self, spec: ConvSpec) -> None:
         super().__init__(spec)
@@ -157,7 +157,7 @@ class Taps(Panels):
         self.planes = spec.groups * self.inputs
         self.panel_rows = self.inputs * self.taps
         self.turned = plan_of(spec) == "channels"
-        # A strided kernel of one weight: only the pixels that it reads are copied, side by side.
+        # For a strided kernel with a single weight only the pixels that it reads are copied, adjacent to each other.
         strided = max(spec.stride) > 1 and not any(spec.padding)
         self.picks = self.pairs and self.taps == 1 and strided and not spec.x_last
         self.stride = (1, 1) if self.picks else spec.stride
@@ -184,7 +184,7 @@ class Taps(Panels):
             self.h, self.w = Index.of(1), spec.h * spec.w
             self.out_h, self.out_w = Index.of(1), self.out_h * self.out_w
         self.pixel = self.planes if spec.x_last else 1
-        # The pixels of a tile so far apart would share one set of the cache.
+        # The pixels of a tile would all map to one set of the cache.
         shares_set = spec.x_last and self.pixel * across * self.item % 4096 == 0
         rounds = self.pairs and (shares_set or not spec.x_is_bf16)
         self.padded = any(spec.padding) or rounds
@@ -216,7 +216,7 @@ class Taps(Panels):
             self.pad_planes(self.h, self.w, self.image_h, self.pitch)
 
     def pad_pairs(self) -> None:
-        """All images, with their zeros, in planes of pairs of channels."""
+        """Copy all images, with their zeros, into planes of pairs of channels."""
         spec, body, inputs, size = self.spec, self.body, self.spec.group_inputs, self.h * self.w
         comment = "The images rounded to bf16, in pairs of channels; zeros around them."
         with self.copying(comment, ("plane", self.images * self.planes)) as (plane,):
@@ -236,7 +236,7 @@ class Taps(Panels):
                 body.call("pad_plane_pairs", *whole, *spec.padding[:2], self.image_h, self.pitch, target)
 
     def pad_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
-        """So many pixels of a row, with its zeros."""
+        """Copy so many pixels of a row, with its zeros."""
         spec = self.spec
         kind = "bf16" if spec.x_is_bf16 else "pairs" if self.pairs else self.ctype
         self.body.call(f"pad_row_{kind}", pixels, spec.c, row, spec.padding[1], self.image_w, self.pixel, target)
@@ -254,7 +254,7 @@ class Taps(Panels):
         self.declare_tile()
 
     def declare_tile(self) -> None:
-        """The arrays that a tile is summed up in."""
+        """Declare the arrays in which a tile is summed."""
         if self.turned:
             arrays = f"tile[16 * {self.width}] = {{0}}, turned[{self.width} * {TURNED}]"
         else:
@@ -269,12 +269,12 @@ class Taps(Panels):
             self.tiles(first, row, n, k_0)
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
-        """The sums of a tile of so many pixels from this one on, which are so far apart."""
+        """Print the sums of a tile of ``count`` pixels from this one on, which are ``step`` apart."""
         image = pixel, self.plane, "tap", step
         self.body.call(f"sum_tile_{self.kind}", count, self.columns, self.inputs, self.taps, *image, "weights", "tile")
 
     def turned_tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
-        """64 pixels of a row at a time: tiles, turned into rows of channels; the epilogue."""
+        """Process 64 pixels of a row at a time: tiles, transposed into rows of channels, then the epilogue."""
         spec, body, width = self.spec, self.body, self.width
         columns = width // 2 if spec.group_outputs <= width // 2 else width
         with self.segments("pixel_0" if is_pointwise(spec) else "ow_0") as (start, pixels):
@@ -297,13 +297,13 @@ class Taps(Panels):
                 finish(body, spec, turned, (channel, pixel), n=n, oh=row)
 
     def tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
-        """The pixels of a row, in tiles whose widths differ by one at most."""
+        """Print the pixels of a row, in tiles whose widths differ by at most one."""
         tiles = self.body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
         with self.body.loop("tile_index", tiles) as tile:
             self.tile(first, row, *self.pixels_of(tile, tiles), n, k_0)
 
     def tile(self, first: Pointer, row: Index, ow_0: Index, pixels: Index, n: Index, k_0: Index) -> None:
-        """So many pixels of a row."""
+        """Print the tile of so many pixels of a row."""
         step = self.stride[1] * Index.of(self.pixel)
         self.sum_up(pixels, first + ow_0 * step, step)
         pixel, channel = Axis("ow", ow_0, pixels, "i"), Axis("k", k_0, self.columns, "j")
@@ -316,12 +316,12 @@ class Taps(Panels):
 
 
 class RunTaps(Taps):
-    """Tiles of floats that read a channels-last image in *runs* of numbers that follow each other: a row of the
-    kernel, where its columns are not dilated and all channels are read, or the channels of a pixel. A long K is
-    cut into blocks of weights that stay in the first-level cache while several tiles are multiplied by them."""
+    """Tiles of floats that read a channels-last image in *runs* of adjacent numbers: a row of the kernel if its
+    columns are not dilated and all channels are read, or else the channels of a pixel. A long K is divided into
+    blocks of weights that stay in the first-level cache while several tiles are multiplied by them."""
 
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
-        """The table of runs, and into which blocks they are cut or joined."""
+        """Declare the table of runs, and how they are divided or joined into blocks."""
         spec = self.spec
         inputs = number(spec.group_inputs)
         joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
@@ -329,7 +329,7 @@ class RunTaps(Taps):
         if self.length > PACKED_BLOCK:  # a block is a part of a run
             self.parts = -(-self.length // PACKED_BLOCK)
             self.blocks = self.runs * self.parts
-        else:  # or some whole ones
+        else:  # or several whole runs
             self.parts = 1
             self.blocks = -(-self.runs // (PACKED_BLOCK // self.length))
         comment = "Where the runs of a kernel begin, counted from its first pixel."
@@ -376,7 +376,7 @@ class RunTaps(Taps):
                 finish_tile(body, self.spec, Pointer(f"sums[{bare(t)}]"), self.width, pixel, channel, n, row)
 
     def multiply_block(self, part: Index, tile_0: Index, at_once: Index, tiles: Index) -> None:
-        """The products of a block of K for so many tiles."""
+        """Print the products of a block of K for so many tiles."""
         body = self.body
         if self.parts > 1:
             run, runs, turn = part // self.parts, Index.of(1), part % self.parts
@@ -399,17 +399,17 @@ class RunTaps(Taps):
             body.call(f"sum_runs_{self.ctype}", *operands, "ahead", f"{bare(part)} > 0", f"sums[{bare(t)}]")
 
     def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
-        """The output row of a tile, its first pixel, and how many it has."""
+        """The output row of a tile, its first pixel, and its number of pixels."""
         return self.body.let("row", tile // tiles), *self.pixels_of(tile % tiles, tiles)
 
 
 def turned(j: Index, i: Index) -> str:
-    """The sum of channel j and pixel i of a tile that was turned round."""
+    """The sum of channel j and pixel i of a transposed tile."""
     return Pointer("turned")[j * TURNED + i]
 
 
 def _why_direct(spec: ConvSpec) -> str:
-    """What speaks against the other plans."""
+    """The reason against the other plans."""
     if spec.measured:
         return ""
     if is_pointwise(spec):

@@ -1,4 +1,4 @@
-"""What a convolution is, by which plan it is computed, and how its weights are packed for that."""
+"""The description of a convolution, the plan by which it is computed, and the packing of its weights for the plan."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fxlite.codegen.kernel.builder import Size
 from fxlite.scalar.index import Index
 
 VECTOR_BYTES, MOST_PIXELS = 64, 11
-"""Bytes of a vector and pixels of a tile where plans are compared: those of AVX-512."""
+"""Bytes of a vector and pixels of a tile for comparing plans: those of AVX-512."""
 
 SEGMENT = 64
-"""Pixels of an output row that are finished together, in an array on the stack."""
+"""Pixels of an output row that are finished together in an array on the stack."""
 
 LARGEST_KERNEL = constant("depthwise", "MOST_COLUMNS")
-"""Most rows and columns of the kernel of a depthwise convolution whose channels are first."""
+"""The most rows and columns of the kernel of a depthwise convolution whose channels are first."""
 
 Plan = Literal["product", "channels", "pixels", "depthwise", "winograd", "implicit product", "depthwise last"]
 
@@ -34,16 +34,15 @@ MEASURED: dict[str, tuple[Plan, Tile | None]] = {
     "winograd 2x2": ("winograd", 2),
     "winograd 4x4": ("winograd", 4),
 }
-"""The plans by the names that `ConvSpec.measured` has for them, with Winograd's tiles."""
+"""The plans by their names in `ConvSpec.measured`, with the sizes of Winograd's tiles."""
 
 TURNING = 20
-"""Cycles a pixel for which a tile of "channels" is turned round, for bf16 those that a product may
-waste on the lanes beyond the last pixel: two for a pair of input channels. Measured on ResNet-50's
-layers: at 14x14 (196 of 208 lanes) 256 inputs take equally long by both plans, 1024 are 7 % faster
-by "channels"; at 7x7 2048 are 22 % faster."""
+"""Cycles per pixel for transposing a tile of "channels"; for bf16 also those that a product may waste on the lanes
+beyond the last pixel: two for a pair of input channels. Measured on ResNet-50's layers: at 14x14 (196 of 208 lanes)
+256 inputs take equally long by both plans, and 1024 are 7 % faster by "channels"; at 7x7 2048 are 22 % faster."""
 
 FEW_OUTPUTS = 8
-"""Up to so many output channels per group, vectors hold pixels instead of channels."""
+"""Up to this many output channels per group, vectors hold pixels instead of channels."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +53,38 @@ class ConvSpec:
     ctype       "float" or "double"
     parameters  C parameter list; `Rendered.extra_parameters` are appended
     n, h, w     number, height and width of the images; may be 0
-    c, k        channels of the input and of the output; named ones are for tables of taps alone
+    c, k        channels of the input and of the output; named ones only work with tables of taps
     r, s        height and width of the kernel
     stride, dilation   (vertical, horizontal)
     padding     (top, left, bottom, right)
     x           pointer to the contiguous input [n, c, h, w]
-    weight      pointer to what `pack_conv_weight` returned, or to the weight if it is `computed`
+    weight      pointer to the result of `pack_conv_weight`, or to the weight if it is `computed`
     epilogue    (sum, n, k, oh, ow) -> C statements that consume one element, whose sum is given in
                 C: the body of a simd loop along ow
-    joinable    whether (0, oh * out_w + ow) may stand for (oh, ow) in the epilogue: true if it
-                uses them only to address contiguous arrays of the output's height and width
+    joinable    whether (0, oh * out_w + ow) may replace (oh, ow) in the epilogue: true if it uses them
+                only to address contiguous arrays of the output's height and width
     comment     what is computed, shapes, origin
-    bf16        operands may be rounded to bf16, with sums of float: see `reads_pairs`. Of float
-                convolutions only
-    fetched     float arrays [n, k, oh, ow] of which the epilogue reads or writes just the element
-                it is given: fetched into the cache ahead of it
-    measured    the plan to take, one of `alternatives.conv_plans`; "": the one that suits
+    bf16        operands may be rounded to bf16, with sums of float: see `reads_pairs`. Only for float
+                convolutions
+    fetched     float arrays [n, k, oh, ow] of which the epilogue reads or writes only the element it
+                is given; they are fetched into the cache in advance
+    measured    the plan to use, one of `alternatives.conv_plans`; "" for the one that `plan_of` chooses
     x_last      x is [n, h, w, c]
     x_is_bf16   x, channels-last, is stored as bf16 (uint16_t): for "depthwise last", and for
                 "implicit product" with `bf16`
-    y_last      results of neighbouring channels are stored side by side: the epilogue is the body
-                of a simd loop along k
+    y_last      results of adjacent channels are stored side by side: the epilogue is the body of a simd
+                loop along k
     vector_epilogue  (sum, n, k, oh, ow, count) -> C statements that consume a vector of sums of
-                channels from k on, the first `count` of them (or all). None: there are none, or
-                the simd loop is as good
-    split_epilogue   (sums, n, first k, oh, ow, count, moving) -> those for a vector of integer sums
-                of channels, in two parts: what is the same for all pixels, that is, does not depend
-                on ``moving`` variables, and the statements; see
-                `vector_printer.print_integer_vectors`. None: there is no such form
-    beside      what is computed beside the result, tile by tile
+                channels from k on, the first `count` of them (or all). None if there are none, or the
+                simd loop is as good
+    split_epilogue   (sums, n, first k, oh, ow, count, moving) -> the statements for a vector of integer
+                sums of channels, in two parts: those that are the same for all pixels, because they do
+                not depend on ``moving`` variables, and the rest; see
+                `vector_printer.print_integer_vectors`. None if there is no such form
+    beside      what is computed in addition to the result, tile by tile
     small       whether weights may not be stored larger than they are, as Winograd's are
-    computed    the program computes the weight [K, C/groups, R, S], which is then packed in each
-                call, into the workspace
+    computed    the program computes the weight [K, C/groups, R, S], which is then packed into the
+                workspace in each call
     """
 
     name: str
@@ -131,12 +130,12 @@ class ConvSpec:
 
     @property
     def has_names(self) -> bool:
-        """Whether there are named channels."""
+        """Whether channels have names instead of numbers."""
         return isinstance(self.c, Index) or isinstance(self.k, Index)
 
     @property
     def depth(self) -> Size:
-        """Products of an output."""
+        """Products per output."""
         return self.group_inputs * (self.r * self.s)
 
     @property
@@ -154,20 +153,20 @@ class ConvSpec:
 
 
 def _output_extent(size: Index, padding: int, reach: int, stride: int) -> Index:
-    """(size + padding - reach) / stride + 1, and 0 (not 1) where the kernel just does not fit."""
+    """(size + padding - reach) / stride + 1, or 0 (not 1) if the kernel just does not fit."""
     found = (size + (padding - reach + stride)) // stride
     return found if found.constant is None else Index.of(max(0, found.constant))
 
 
 def is_pointwise(spec: ConvSpec) -> bool:
-    """Whether the kernel is 1x1 and every pixel is used once: then rows of pixels may be joined."""
+    """Whether the kernel is 1x1 and every pixel is used once, so that rows of pixels may be joined."""
     return (spec.r, spec.s, *spec.stride, *spec.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
 def plan_of(spec: ConvSpec) -> Plan:
-    """Which of the plans suits the convolution.
+    """The plan that suits the convolution.
 
-    A product fills its last panel of pixels badly when the image is small (7x7: 49 of 64).
+    A product fills its last panel of pixels poorly when the image is small (7x7: 49 of 64).
     """
     if spec.has_names:
         return "implicit product" if spec.x_last or spec.y_last else "channels"
@@ -201,7 +200,7 @@ def _is_depthwise(spec: ConvSpec) -> bool:
 
 
 def _is_depthwise_last(spec: ConvSpec) -> bool:
-    """Whether each channel of a channels-last image has a kernel of its own, whose rows a tile can unroll."""
+    """Whether each channel of a channels-last image has its own kernel, whose rows a tile can unroll."""
     places, kept, parts, columns = (
         constant("channels_last", name) for name in ("MOST_PLACES", "KEPT_COLUMNS", "MOST_PARTS", "MOST_COLUMNS")
     )
@@ -211,15 +210,15 @@ def _is_depthwise_last(spec: ConvSpec) -> bool:
 
 
 PENDING = 8
-"""Sums of half vectors that a core of Zen 4 needs at once to be busy: two a cycle, each waits for four."""
+"""Sums of half vectors that keep a core of Zen 4 busy: two are started per cycle, and each takes four cycles."""
 
 TURNING_FEW = 8
-"""Cycles a pixel for which a tile of up to 16 channels is turned round."""
+"""Cycles per pixel for transposing a tile of up to 16 channels."""
 
 
 def _is_narrow(spec: ConvSpec) -> bool:
-    """Whether vectors of pixels waste more lanes than half a vector of a few output channels: rows of
-    the output are short, or few."""
+    """Whether vectors of pixels would waste more lanes than half a vector of a few output channels, because
+    rows of the output are short, or few."""
     height, width = (known(size, USUAL_SIZE) for size in spec.output_size())
     lanes, outputs = VECTOR_BYTES // ITEM_BYTES[spec.ctype], number(spec.group_outputs)
     tile = width / -(-width // MOST_PIXELS)
@@ -234,43 +233,42 @@ def _is_narrow(spec: ConvSpec) -> bool:
 
 
 SHALLOW = 32
-"""Products per output up to which turning a tile of channels round costs more than the lanes that
-vectors of pixels waste: the first layers of networks for images."""
+"""Products per output up to which transposing a tile of channels costs more than the lanes that vectors of pixels
+waste: the first layers of networks for images."""
 
 
 def _is_shallow(spec: ConvSpec) -> bool:
-    """Whether there are few products per output, and rows of it fill vectors of pixels well."""
+    """Whether there are few products per output, and output rows fill vectors of pixels well."""
     width = spec.output_size()[1].constant
     fills = width is None or width * 100 >= 85 * (-(-width // 16) * 16)
     return spec.groups == 1 and spec.depth <= SHALLOW and max(spec.stride) <= 2 and fills
 
 
 WEIGHT_BYTES = 8
-"""Bytes of weights that are read in a cycle, from memory or a cache that other programs share; products
-wait for the rest."""
+"""Bytes of weights read per cycle, from memory or a cache that other programs share; products wait for the rest."""
 
 KEPT_WEIGHTS = 1 << 20
-"""Weights of so many bytes stay in the second-level cache from one image to the next."""
+"""Weights of up to this many bytes stay in the second-level cache from one image to the next."""
 
 TRANSFORMED = 0.7
-"""Cycles for each point and channel, whole vectors of them, of a transform there or back. With the
-others, it predicts what 31 layers of 3 to 112 pixels across and 8 to 512 channels take to about a
-fifth, and the faster of both tiles of all but the least of them."""
+"""Cycles per point and channel (in whole vectors) of a transform in either direction. Together with the others, this
+predicts the time of 31 layers with images 3 to 112 pixels wide and 8 to 512 channels to about a fifth, and the faster
+of the two tile sizes for all but the smallest layers."""
 
 DIRECT = 1.1
-"""What the definition takes by its vectors of multiply-adds; of bf16, whose pixels are copied into
-pairs, a fifth more."""
+"""The cost of the definition relative to its vectors of multiply-adds; for bf16, whose pixels are copied into pairs, a
+fifth more."""
 
 USUAL_SIZE = 32
-"""What a named height or width counts as."""
+"""The number that stands for a named height or width."""
 
 
 def winograd_tile(spec: ConvSpec) -> Tile | None:
-    """The size of Winograd's tiles that suits the convolution; None where it does not pay.
+    """The size of Winograd's tiles that suits the convolution; None if Winograd's algorithm is slower.
 
-    For bf16 tiles of 4 x 4 are too inexact (1.5e-2 of the largest output against 3.5e-3 by 2 x 2
-    and 2.4e-3 by the definition), and in float they were slower than 2 x 2 in bf16 on every layer
-    of ResNet-18."""
+    For bf16, tiles of 4 x 4 are too inexact (errors of 1.5e-2 of the largest output, against 3.5e-3 with
+    2 x 2 and 2.4e-3 with the definition), and in float they were slower than 2 x 2 in bf16 on every
+    layer of ResNet-18."""
     if spec.small or spec.computed or spec.has_names:
         return None
     if spec.x_is_bf16 or (spec.x_last and number(spec.c) % 16):
@@ -287,22 +285,22 @@ def winograd_tile(spec: ConvSpec) -> Tile | None:
 
 
 def known(size: Size, otherwise: int) -> int:
-    """A size, or a guess at it."""
+    """The size if it is a number, or else a guess."""
     constant = Index.of(size).constant
     return otherwise if constant is None else constant
 
 
 def number(size: Size) -> int:
-    """A size that is no named one."""
+    """A size that must be a number."""
     constant = Index.of(size).constant
     assert constant is not None
     return constant
 
 
 def winograd_cycles(spec: ConvSpec, m: int) -> float:
-    """Cycles of a 3x3 convolution by tiles of m x m pixels: the products of whole tiles, the bytes
-    of weights (tiles of 4 x 4 have four times as many as the kernel), the transforms of points.
-    With m = 1 the vectors and weights of the definition."""
+    """Cycles of a 3x3 convolution with tiles of m x m pixels: the products of whole tiles, the bytes of
+    weights (tiles of 4 x 4 have four times as many as the kernel), and the transforms of points. For
+    m = 1 the vectors and weights of the definition."""
     height, width = (known(size, USUAL_SIZE) for size in spec.output_size())
     images = known(spec.n, 1)
     tiles = images * -(-height // m) * -(-width // m)
@@ -320,8 +318,8 @@ def winograd_cycles(spec: ConvSpec, m: int) -> float:
 
 
 def reads_pairs(spec: ConvSpec) -> bool:
-    """Whether operands are rounded to bf16, and the weights packed as pairs of them that belong to
-    input channels 2p and 2p + 1; an odd number of channels is filled up with zero."""
+    """Whether operands are rounded to bf16, and the weights packed as pairs of input channels 2p and
+    2p + 1; an odd number of channels is padded with zero."""
     plan = plan_of(spec)
     if not spec.bf16 or (plan == "winograd" and winograd_tile(spec) != 2):
         return False
@@ -331,8 +329,8 @@ def reads_pairs(spec: ConvSpec) -> bool:
 
 
 def reads_runs(spec: ConvSpec) -> bool:
-    """Whether a kernel's numbers are read in *runs* of a channels-last image: those of a row of the kernel,
-    or the channels of a pixel, follow each other; weights are packed in that order."""
+    """Whether a kernel's numbers are read in *runs* of a channels-last image: those of a row of the kernel, or the
+    channels of a pixel, are adjacent. Weights are packed in that order."""
     if not spec.x_last or spec.computed or spec.has_names or reads_pairs(spec):
         return False
     return plan_of(spec) == "implicit product" and 0 < number(spec.depth) <= MOST_PACKED
@@ -344,7 +342,7 @@ def input_planes(spec: ConvSpec) -> Size:
 
 
 def product_pitch(spec: ConvSpec) -> int:
-    """Distance of the rows of a 1x1 weight, for bf16 in pairs: not a multiple of 4 KiB, see
+    """Distance of the rows of a 1x1 weight, which is in pairs for bf16; not a multiple of 4 KiB, see
     `gemm_spec.copies_a`."""
     inputs = number(input_planes(spec))
     return inputs + 16 if inputs * ITEM_BYTES[spec.ctype] % 4096 == 0 else inputs
@@ -357,7 +355,7 @@ def outputs_per_tile(spec: ConvSpec) -> int:
 
 
 def packed_conv_size(spec: ConvSpec) -> int:
-    """Elements of what `pack_conv_weight` makes."""
+    """Number of elements in the result of `pack_conv_weight`."""
     plan = plan_of(spec)
     inputs, outputs = number(input_planes(spec)), number(spec.k)
     depth = inputs * spec.r * spec.s
@@ -375,15 +373,15 @@ def packed_conv_size(spec: ConvSpec) -> int:
 def pack_conv_weight(
     weight: np.ndarray[Any, Any], spec: ConvSpec, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """Pack a [K, C/groups, R, S] weight for `render_conv(spec)`; the result is flat. ``packed`` is
-    where to put it.
+    """Pack a [K, C/groups, R, S] weight for `render_conv(spec)`; the result is flat, and is written to
+    ``packed`` if given.
 
-    "product":  the matrix [K, C/groups], its rows kept off multiples of 4 KiB; for bf16 as pairs
+    "product":  the matrix [K, C/groups], with rows kept off multiples of 4 KiB; for bf16 in pairs
     "channels": for each group, `pack_b` of the matrix [C/groups * R * S, K/groups]; for bf16 of
                 pairs
-    "implicit product": the same, where `reads_runs` says so of [R * S * C/groups, K/groups]
-    "pixels":   as it is, output channels of a group padded with zeros to whole tiles
-    "depthwise": as it is
+    "implicit product": the same, or of [R * S * C/groups, K/groups] if `reads_runs` is true
+    "pixels":   unchanged, with output channels of a group padded with zeros to whole tiles
+    "depthwise": unchanged
     "winograd": for each panel of `pack_b`, the matrices [C, K] of all points; for bf16 of pairs
     """
     plan = plan_of(spec)
@@ -425,22 +423,22 @@ def pack_conv_weight(
 
 
 # -- the matrices of Winograd's transforms ---------------------------------------------------------
-# The matrices of Winograd's convolution, and weights transformed by them; `tiles/winograd.h` says
-# what it computes, and how exact it is.
+# The matrices of Winograd's convolution, and weights transformed by them; `tiles/winograd.h` explains
+# what it computes, and how accurate it is.
 
 
 Tile = Literal[2, 4]
 
 POINTS: dict[Tile, tuple[float, ...]] = {2: (0, 1, -1), 4: (0, 0.75, -0.75, 1.5, -1.5)}
-"""The finite points; each is exact in float32, and so are the matrices A and B."""
+"""The finite points; they, and so the matrices A and B, are exact in float32."""
 
 
 def kernel_matrix(m: Tile) -> np.ndarray[Any, Any]:
-    """G, [m+2, 3]: a kernel's values at the points, divided as B's rows are not."""
+    """G, [m+2, 3]: a kernel's values at the points, with the divisions that B's rows leave out."""
     rows = [[0.0, 0.0, 1.0]]
     for t in reversed(POINTS[m]):
         scale = math.prod([t - other for other in POINTS[m] if other != t])
-        # For m = 2 the transform of the input has the first row's sign turned.
+        # For m = 2 the sign of the first row of the input transform is reversed.
         rows.insert(0, [power / (-scale if m == 2 and t == 0 else scale) for power in (1, t, t**2)])
     return np.array(rows)
 

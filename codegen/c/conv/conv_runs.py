@@ -1,14 +1,14 @@
-"""Printing the loops of a convolution whose kernels are read in *runs*: numbers of a channels-last
-image that follow each other, as many as a row of the kernel times all channels where columns are
-not dilated, else the channels of one pixel. Four of 8 bits (a quad) or two bf16 (a pair) are a
-*word* of 32 bits, a step of the products of `tiles/int8.h` and `bf16.h`.
+"""Print the loops of a convolution whose kernels are read in *runs*, which are adjacent numbers of a
+channels-last image: a row of the kernel times all channels if columns are not dilated, or else the
+channels of one pixel. Four 8-bit numbers (a quad) or two bf16 (a pair) form a *word* of 32 bits, one
+step of the products of `tiles/int8.h` and `bf16.h`.
 
 In goes a `RunsSpec`, of integers (`conv_int8.Int8ConvSpec`) or of floats on the tiles of AMX
-(`conv.TileConvSpec`); out comes a `Rendered`. Where the image cannot be read in place it is
-copied into the workspace first, channels last, with its padding, as the numbers that are
-multiplied. Then blocks of output rows times panels of 32 output channels, whose rows are 32 words,
-are the tasks of the threads. A tile is up to QUAD_ROWS pixels of one output row, of AMX also
-several short rows; see `tiles/conv_amx.h`.
+(`conv.TileConvSpec`); out comes a `Rendered`. If the image cannot be read in place, it is first copied
+into the workspace, channels last, with its padding, as the numbers that are multiplied. Then blocks of
+output rows times panels of 32 output channels, whose rows are 32 words, are the tasks of the threads. A
+tile is up to QUAD_ROWS pixels of one output row, or with AMX also several short rows; see
+`tiles/conv_amx.h`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from fxlite.scalar.index import Index
 FEWEST_WORDS = constant("conv_amx", "FEWEST_WORDS")
 
 MOST_ENDS = 64
-"""Runs up to which the zeros behind their ends, 2 KiB each, are kept."""
+"""The most runs for which the zeros behind their ends, 2 KiB each, are stored."""
 
 REGISTER = 16
-"""Rows of a register of AMX: places of the image that are read at once."""
+"""Rows of a register of AMX: the number of places of the image that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunsSpec(ConvSpec):
     """A convolution whose kernels are read in runs; see `ConvSpec`."""
 
     word: int = 4
-    """Numbers of a word of 32 bits."""
+    """Numbers in a word of 32 bits."""
 
     @property
     def joins_columns(self) -> bool:
@@ -50,17 +50,17 @@ class RunsSpec(ConvSpec):
 
     @property
     def runs(self) -> int:
-        """Runs of a kernel."""
+        """Number of runs of a kernel."""
         return self.r if self.joins_columns else self.r * self.s
 
     @property
     def run_length(self) -> int:
-        """Numbers of a run."""
+        """Numbers in a run."""
         return number(self.group_inputs) * (self.s if self.joins_columns else 1)
 
     @property
     def words(self) -> int:
-        """Words of a run."""
+        """Words in a run."""
         return -(-self.run_length // self.word)
 
     @property
@@ -70,13 +70,13 @@ class RunsSpec(ConvSpec):
 
     @property
     def has_ends(self) -> bool:
-        """Whether tiles of AMX need zeros behind the ends of runs, and it is worth having them."""
+        """Whether tiles of AMX need zeros behind the ends of runs, and it is worth storing them."""
         return self.words % 16 > 0 and self.words >= FEWEST_WORDS and self.runs <= MOST_ENDS
 
 
 def run_rows(weight: np.ndarray[Any, Any], spec: RunsSpec) -> np.ndarray[Any, Any]:
-    """A weight [K, C / groups, R, S] as [groups, K / groups, numbers]: the runs one after the
-    other, each filled up to whole words with zeros."""
+    """A weight [K, C / groups, R, S] as [groups, K / groups, numbers]: the runs one after the other,
+    each padded with zeros to whole words."""
     runs = weight.transpose(0, 2, 3, 1).reshape(len(weight), spec.runs, spec.run_length)
     whole = np.zeros((len(weight), spec.runs, spec.words * spec.word), weight.dtype)
     whole[:, :, : spec.run_length] = runs
@@ -85,7 +85,7 @@ def run_rows(weight: np.ndarray[Any, Any], spec: RunsSpec) -> np.ndarray[Any, An
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tile is in the result: its image, first output row and pixel, first channel."""
+    """The place of a tile in the result: its image, first output row and pixel, first channel."""
 
     n: Index
     oh_0: Index
@@ -94,17 +94,17 @@ class Place:
 
 
 class Runs(Panels):
-    """Tiles of pixels times a panel of output channels. Subclasses say how a row of the image is
-    copied, and how a tile is summed up."""
+    """Tiles of pixels times a panel of output channels. Subclasses say how a row of the image is copied, and
+    how a tile is summed."""
 
     image_type = "uint8_t"
-    """Of the numbers that are multiplied."""
+    """The C type of the numbers that are multiplied."""
     tile_rows = "QUAD_ROWS"
-    """Most pixels of a tile."""
+    """The most pixels of a tile."""
     parts = 1
-    """Numbers whose sum an operand is."""
+    """How many numbers are summed to give an operand."""
     first_weight = 0
-    """The row of a panel where weights begin."""
+    """The row of a panel at which weights begin."""
     row_name = "row_group"
 
     spec: RunsSpec
@@ -114,7 +114,7 @@ class Runs(Panels):
 
     # -- what differs
     def is_stored_so(self) -> bool:
-        """Whether the image is stored as the numbers that are multiplied, channels last."""
+        """Whether the image is stored channels last, as the numbers that are multiplied."""
         raise NotImplementedError
 
     def copy_row(self, pixels: str, row: Pointer, target: Pointer) -> None:
@@ -122,7 +122,7 @@ class Runs(Panels):
         raise NotImplementedError
 
     def sum_up(self, body: Body, image: Pointer, columns: Index) -> None:
-        """Sum up a tile from this place of the image on."""
+        """Print the sums of a tile from this place of the image on."""
         raise NotImplementedError
 
     # -- what does not
@@ -133,7 +133,7 @@ class Runs(Panels):
     def prepare(self) -> None:
         spec, body = self.spec, self.body
         self.padded = self.copies()
-        self.slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read it
+        self.slack = REGISTER * spec.stride[1] * spec.c * spec.item_bytes + 64  # tiles may read so far
         self.name_result()
         self.name_image(self.padded, spec.stride)
         self.pitch = self.image_w * spec.c
@@ -155,12 +155,12 @@ class Runs(Panels):
 
     @property
     def image_numbers(self) -> Index:
-        """Numbers of those images that are copied at once."""
+        """Numbers in the images that are copied at once."""
         return self.images * self.image_h * self.pitch
 
     def copies(self) -> bool:
-        """Whether the image is copied before it is read: not if it is stored as it is multiplied,
-        needs no padding, and a tile of AMX reads no byte behind its end."""
+        """Whether the image is copied before it is read. It is not if it is stored as it is multiplied, needs
+        no padding, and a tile of AMX reads no byte after its end."""
         spec = self.spec
         if any(spec.padding) or not self.is_stored_so() or spec.run_length * spec.item_bytes % 64:
             return True
@@ -173,7 +173,7 @@ class Runs(Panels):
         return last_row * w + last_column >= h * w
 
     def copy(self) -> None:
-        """Images, with their padding, into the workspace."""
+        """Copy images, with their padding, into the workspace."""
         spec, body = self.spec, self.body
         if not self.padded:
             return
@@ -184,7 +184,7 @@ class Runs(Panels):
         self.copy_rows("The images, channels last, with their padding.", self.pitch, self.copy_row)
 
     def pixel_steps(self) -> tuple[Index, Index]:
-        """Distances of neighbouring pixels, and of channels, of the image as it is stored."""
+        """Distances of adjacent pixels, and of channels, in the image as it is stored."""
         spec, one = self.spec, Index.of(1)
         return (Index.of(spec.c), one) if spec.x_last else (one, spec.h * spec.w)
 
@@ -207,7 +207,7 @@ class Runs(Panels):
         self.body.call("release_tiles")
 
     def row(self, row: Index, n: Index, k_0: Index) -> None:
-        """The pixels of the rows of a group, in tiles."""
+        """Print the pixels of the rows of a group, in tiles."""
         body, w = self.body, self.out_w
         oh_0 = body.let("oh_0", row * self.at_once)
         body.let("rows", f"rows_of_tile({bare(self.out_h - oh_0)}, {bare(self.at_once)})")
@@ -221,7 +221,7 @@ class Runs(Panels):
             self.tile(body, place, Place(n, oh_0, ow_0, k_0), self.columns)
 
     def tile(self, body: Body, image: Pointer, place: Place, columns: Index) -> None:
-        """The sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
+        """Print the sums of a tile of ``rows`` and ``pixels`` from this place of the image on, then the
         epilogue."""
         width = PANEL_COLUMNS
         body.declare(f"{self.ctype} tile[{self.tile_rows} * {width}] ALIGNED(64)")

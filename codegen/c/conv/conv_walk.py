@@ -1,7 +1,7 @@
-"""What the printers of all convolutions share: the function around them, named sizes, threads, the
-padded copies of images, the table of taps, the epilogue over a finished tile.
+"""The parts that the printers of all convolutions share: the function around them, named sizes, threads,
+the padded copies of images, the table of taps, and the epilogue over a finished tile.
 
-In: a `ConvSpec`. A printer of a plan is a subclass of :class:`Walk`, which adds statements to its
+In: a `ConvSpec`. The printer of a plan is a subclass of :class:`Walk`, which adds statements to its
 ``body``. Out: a `Rendered`.
 """
 
@@ -32,15 +32,15 @@ from fxlite.scalar.index import Atom, Index, extremum
 CACHE_LINE = 64
 
 COPIED = 1 << 19
-"""Bytes of copied images for each thread that stay in a second-level cache until they are read. Measured on
-64 images of 128 channels of 5 x 64 pixels, copied all at once: twice the time."""
+"""Bytes of copied images per thread that stay in a second-level cache until they are read. Measured on 64 images of
+128 channels of 5 x 64 pixels: copying all at once took twice the time."""
 
 Loop = tuple[str, Size]
-"""Its variable and its extent."""
+"""A loop: its variable and its extent."""
 
 
 def conv_function(spec: ConvSpec, note: str, body: Body, workspace: Size = 0) -> Rendered:
-    """The function of a body that needs so many bytes of workspace."""
+    """The function of a body that needs ``workspace`` bytes of scratch."""
     lines = body.lines()
     if spec.beside is not None:
         lines = [f"    {spec.beside.before}", *lines, f"    {spec.beside.after}"]
@@ -48,7 +48,7 @@ def conv_function(spec: ConvSpec, note: str, body: Body, workspace: Size = 0) ->
 
 
 def empty_result(spec: ConvSpec) -> Rendered | None:
-    """The function of a convolution whose result has no elements, if it is one."""
+    """The function of a convolution whose result has no elements; None for other convolutions."""
     if all(size != 0 for size in (spec.n, spec.k, *spec.output_size())):
         return None
     body = Body()
@@ -57,8 +57,8 @@ def empty_result(spec: ConvSpec) -> Rendered | None:
 
 
 class Walk:
-    """A function under construction: its statements, sizes and threads. Products take a
-    ``faster``th part of the time of those of floats."""
+    """A function under construction: its statements, sizes and threads. Its products are ``faster`` times
+    as fast as those of floats."""
 
     def __init__(self, spec: ConvSpec, faster: int = 1) -> None:
         self.spec = spec
@@ -68,24 +68,24 @@ class Walk:
         self.out_h, self.out_w = spec.output_size()
         self.meanings: dict[Atom, Index] = {}
         self.image_h, self.image_w = spec.h, spec.w  # of an image, or of its copy
-        self.first_image, self.images = Index.of(0), spec.n  # of those that are copied at once
+        self.first_image, self.images = Index.of(0), spec.n  # of the images that are copied at once
         self.top = spec.padding[0]  # rows of a copy above the image
-        self.products = divide_up(spec.k * spec.group_inputs * self.taps, faster)  # of a pixel
-        self.weight = Pointer(spec.weight)  # as the tiles read it
-        self.free = Pointer("workspace")  # behind the weights that are packed in each call
+        self.products = divide_up(spec.k * spec.group_inputs * self.taps, faster)  # per pixel
+        self.weight = Pointer(spec.weight)  # in the layout that the tiles read
+        self.free = Pointer("workspace")  # after the weights that are packed in each call
         work = spec.n * self.out_h * self.out_w * self.products
         self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
 
     # -- sizes
     def name(self, name: str, value: Size) -> Index:
-        """A name for a size of the whole function."""
+        """Define a name for a size in the whole function."""
         found = self.body.let(name, value)
         if (atom := found.single_atom) is not None and found != value:
             self.meanings[atom] = Index.of(value).substitute(self.meanings)
         return found
 
     def name_result(self) -> None:
-        """Names for the height and the width of the output."""
+        """Define names for the height and the width of the output."""
         self.out_h, self.out_w = self.name("out_h", self.out_h), self.name("out_w", self.out_w)
 
     def meaning(self, size: Size) -> Index:
@@ -94,7 +94,7 @@ class Walk:
 
     @property
     def team(self) -> str:
-        """The clauses of a directive for all threads, where there is enough to do."""
+        """The clauses of a directive that uses all threads if there is enough work."""
         work, large = self.spec.n * self.out_h * self.out_w * self.products, ""
         if work.constant is None:
             large = f" && {text_of(work)} > PARALLEL_PRODUCTS"
@@ -107,25 +107,25 @@ class Walk:
 
     # -- loops
     def parallel(self, *loops: Loop) -> AbstractContextManager[list[Index]]:
-        """Loops that all threads share out, if there is enough to do."""
+        """Loops that all threads share, if there is enough work."""
         return self.body.shared(loops, "omp parallel for" if self.threads else "", self.team)
 
     @contextmanager
     def team_of_threads(self) -> Iterator[None]:
-        """A block that each thread runs, if there is enough to do."""
+        """A block that each thread runs, if there is enough work."""
         with ExitStack() as stack:
             if self.threads:
                 stack.enter_context(self.body.block(f"#pragma omp parallel{self.team}"))
             yield
 
     def own(self, size: Size) -> Index:
-        """Where a thread's own part of an array of parts of so many elements begins."""
+        """The start of a thread's own part of an array whose parts have ``size`` elements."""
         if not self.threads:
             return Index.of(0)
         return symbol("this_thread()") * self.body.let("own_size", size)
 
     def of_team(self, *loops: Loop) -> AbstractContextManager[list[Index]]:
-        """Loops that the threads of `team_of_threads` share out."""
+        """Loops that the threads of `team_of_threads` share."""
         return self.body.shared(loops, "omp for" if self.threads else "")
 
     @contextmanager
@@ -135,8 +135,8 @@ class Walk:
             yield start, self.body.let("pixels", smaller(self.out_w - start, SEGMENT), "int")
 
     def row_blocks(self, rows: Index, row_bytes: Size, others: Size) -> Index:
-        """Into how many blocks the output rows are cut, which are tasks; so many others are there
-        in any case."""
+        """The number of blocks into which the output rows are divided; each is a task, and ``others`` tasks
+        exist in any case."""
         if rows == 1:
             return Index.of(1)
         arguments = ", ".join(map(bare, (rows, row_bytes, others, self.all_threads)))
@@ -149,7 +149,7 @@ class Walk:
 
     # -- the weight
     def pack_weight(self, size: Size, *loops: Loop) -> AbstractContextManager[list[Index]]:
-        """Loops that pack a weight that the program computes, into so many elements at the start of the
+        """Loops that pack a weight that the program computes into ``size`` elements at the start of the
         workspace."""
         body, lanes = self.body, CACHE_LINE // ITEM_BYTES[self.ctype]
         body.comment("The weight, as the tiles read it.")
@@ -173,7 +173,7 @@ class Walk:
 
     @contextmanager
     def image_blocks(self, image_bytes: Size) -> Iterator[None]:
-        """A loop over blocks of images that are copied, and then read."""
+        """A loop over blocks of images that are copied and then read."""
         spec, body = self.spec, self.body
         most = self.most_images(image_bytes)
         if most == spec.n:
@@ -186,19 +186,19 @@ class Walk:
             yield
 
     def distances(self, name: str, comment: str, values: Sequence[Index]) -> None:
-        """A table of where the pixels of a kernel are, from its first."""
+        """Declare a table of the positions of a kernel's pixels, relative to its first."""
         if len(values) > 1:
             self.body.comment(comment)
         self.body.assign(f"const int64_t {name}[{len(values)}]", f"{{{', '.join(map(bare, values))}}}")
 
     def declare_taps(self, row: Size, column: Callable[[int], Size]) -> None:
-        """The table of taps: rows of the image are ``row`` apart, and columns where ``column``
-        says."""
+        """Declare the table of taps: rows of the image are ``row`` apart, and ``column`` gives the place of
+        a column."""
         comment = "The offset of each weight's pixel from the pixel of the first weight."
         self.distances("tap", comment, self.kernel_places(row, column, self.spec.s))
 
     def kernel_places(self, row: Size, column: Callable[[int], Size], columns: int) -> list[Index]:
-        """Where the pixels of a kernel's first columns are, row by row, from its first pixel."""
+        """The positions of the pixels in a kernel's first columns, row by row, relative to its first pixel."""
         spec = self.spec
         rows = [Index.of(row) * (r * spec.dilation[0]) for r in range(spec.r)]
         return [start + column(s * spec.dilation[1]) for start in rows for s in range(columns)]
@@ -212,16 +212,16 @@ class Walk:
         self.body.comment("The convolution.")
 
     def name_image(self, copied: bool, stride: tuple[int, int], width: str = "padded_w") -> None:
-        """Names for the height and the width of an image; of its copy with padding, if there is
-        one, which has what the kernels reach."""
+        """Define names for the height and the width of an image, or of its copy with padding if there is one,
+        which covers what the kernels reach."""
         if copied:
             reach = self.spec.reach
             self.image_h = self.name("padded_h", self.out_h * stride[0] + (reach[0] - 1))
             self.image_w = self.name(width, self.out_w * stride[1] + (reach[1] - 1))
 
     def copy_rows(self, comment: str, pitch: Index, copy: Callable[[str, Pointer, Pointer], None]) -> None:
-        """All images, channels last and with their padding, into the workspace, row by row.
-        ``copy`` copies so many pixels (in C; 0: none) of a row to a row of ``pitch`` elements."""
+        """Copy all images, channels last and with their padding, into the workspace, row by row.
+        ``copy`` copies a number of pixels (in C; 0: none) of a row to a row of ``pitch`` elements."""
         spec, target = self.spec, Pointer("padded")
         with self.copying(comment, ("n", self.images), ("i", self.image_h)) as (n, i):
             row, image = i - self.top, self.first_image + n
@@ -232,7 +232,7 @@ class Walk:
             copy(self.inside(i), Pointer(spec.x) + source, row_target)
 
     def pad_planes(self, h: Index, w: Index, rows: Index, pitch: Index) -> None:
-        """All channels of all images, with zeros around them, into the workspace."""
+        """Copy all channels of all images, with zeros around them, into the workspace."""
         spec = self.spec
         comment = "The images with zeros around them."
         with self.copying(comment, ("plane", self.images * spec.c)) as (plane,):
@@ -241,7 +241,7 @@ class Walk:
             self.body.call(f"pad_plane_{self.ctype}", *image, *copy)
 
     def inside(self, i: Index) -> str:
-        """In C, how many pixels of the image are in row i of its copy: none above and below it."""
+        """How many pixels of the image are in row i of its copy, in C: none above and below it."""
         spec, conditions = self.spec, []
         top, rows = self.top, self.image_h
         if top:
@@ -253,18 +253,18 @@ class Walk:
 
 
 # -- the epilogue of a tile ------------------------------------------------------------------------
-# Printing the epilogue of a convolution over a finished tile: element by element, by vectors, by
-# vectors of integers whose loads are split off, over the pixels of joined rows; what is computed
-# beside it; fetches of what it needs.
+# Print the epilogue of a convolution over a finished tile: element by element, by vectors, by vectors
+# of integers whose loads come before the loops, or over the pixels of joined rows; what is computed in
+# addition to the result; and prefetches.
 #
-# In: the statements under construction, a `ConvSpec` for its slots, and where in memory and in the
-# result the tile is. Out: more statements.
+# In: the statements under construction, a `ConvSpec` for its slots, and the place of the tile in memory
+# and in the result. Out: more statements.
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a finished tile: which position of a result varies along it ("k", "oh" or "ow"),
-    from where, how often; and the loop's variable."""
+    """An axis of a finished tile: which position of a result varies along it ("k", "oh" or "ow"), its start
+    and its length; and the loop's variable."""
 
     position: str
     start: Size
@@ -273,18 +273,18 @@ class Axis:
 
     @property
     def is_one(self) -> bool:
-        """Whether it has one element."""
+        """Whether the axis has one element."""
         return takes_one_trip(Index.of(0), Index.of(self.count), 1)
 
     @property
     def pragma(self) -> str:
-        """What stands in front of its loop if elements along it are neighbours."""
+        """The pragma before its loop if elements along it are adjacent."""
         return "" if self.is_one else "#pragma omp simd"
 
 
 def finish(body: Body, spec: ConvSpec, element: Callable[..., str], axes: Sequence[Axis], **place: Index) -> None:
-    """The epilogue over a tile. ``element`` says in C where its sum is, by the variables of the
-    axes, of which neighbours in memory should be along the last one; ``place`` has the other
+    """Print the epilogue over a tile. ``element`` gives the C text of a sum by the variables of the axes, of
+    which the last should be the one along which elements are adjacent in memory; ``place`` has the other
     positions."""
     found: list[Index] = []
     with ExitStack() as stack:
@@ -298,8 +298,8 @@ def finish(body: Body, spec: ConvSpec, element: Callable[..., str], axes: Sequen
 def finish_joined(
     body: Body, spec: ConvSpec, element: Callable[..., str], channel: Axis, pixel: Axis, n: Index
 ) -> None:
-    """The epilogue over pixels of joined rows, whose axis counts them through all rows: row by row,
-    unless it does not mind."""
+    """Print the epilogue over pixels of joined rows, whose axis counts them through all rows: row by row,
+    unless the epilogue works on joined rows."""
     if spec.joinable:
         finish(body, spec, element, (channel, pixel), n=n, oh=Index.of(0))
         return
@@ -324,8 +324,8 @@ def finish_joined(
 def finish_tile(
     body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis, n: Index, oh: Index
 ) -> None:
-    """The epilogue over a tile of pixels of a row, whose channels are neighbours and whose pixels
-    are ``pitch`` apart. It runs along the axis whose results are neighbours."""
+    """Print the epilogue over a tile of pixels of a row, with adjacent channels and pixels ``pitch`` apart.
+    It runs along the axis whose results are adjacent."""
     place = {"n": n, "oh": oh}
     if spec.split_epilogue and spec.y_last:
         with body.block(f"for (int j = 0; j < {bare(channel.count)}; j += int_lanes)"):
@@ -345,7 +345,7 @@ def finish_tile(
 def _finish_floats(
     body: Body, spec: ConvSpec, sums: Pointer, pitch: int, pixel: Axis, channel: Axis, place: dict[str, Index]
 ) -> None:
-    """Vector by vector of channels."""
+    """Print the epilogue by vectors of channels."""
     assert spec.vector_epilogue is not None
     with body.loop(pixel.variable, pixel.count) as i:
         place["ow"] = body.let("ow", pixel.start + i)
@@ -367,11 +367,11 @@ def finish_vector(
     place: dict[str, Index],
     pragma: str = "",
 ) -> None:
-    """A vector of integer sums of channels, for all pixels of an axis; what is the same for all
-    comes before the loop, which stands behind the pragma."""
+    """Print the epilogue of a vector of integer sums of channels, for all pixels of an axis. What is the same
+    for all pixels comes before the loop, which stands behind the pragma."""
     assert spec.split_epilogue is not None
     i = Index.of(0) if pixel.is_one else symbol(pixel.variable, pixel.count)
-    ow = Body().let("ow", pixel.start + i)  # what it is called in the loop
+    ow = Body().let("ow", pixel.start + i)  # its name in the loop
     loads, statements = spec.split_epilogue("sum", count=bare(count), moving=(ow,), ow=ow, **place)
     body.put(loads)
     with body.loop(pixel.variable, pixel.count, pragma=pragma):
@@ -381,7 +381,7 @@ def finish_vector(
 
 
 def finish_beside(body: Body, spec: ConvSpec, pixel: Axis, channel: Axis, n: Index, oh: Index) -> None:
-    """What is computed beside the result of a tile."""
+    """Print what is computed in addition to the result of a tile."""
     if spec.beside is not None:
         first = [n, oh, Index.of(pixel.start), Index.of(channel.start)]
         body.put(spec.beside.tile(Index.of(pixel.count), Index.of(channel.count), first))
@@ -390,8 +390,8 @@ def finish_beside(body: Body, spec: ConvSpec, pixel: Axis, channel: Axis, n: Ind
 def fetch(
     body: Body, spec: ConvSpec, size: tuple[Index, Index], place: Sequence[Index], channels: Size, count: Size
 ) -> None:
-    """Fetch what the epilogue needs for ``count`` pixels of some channels from a place (n, k, oh,
-    ow) of a result of this height and width on."""
+    """Prefetch what the epilogue needs for ``count`` pixels of some channels, from the place (n, k, oh, ow)
+    of a result of this height and width on."""
     n, k, oh, ow = place
     height, width = size
     for array in spec.fetched:

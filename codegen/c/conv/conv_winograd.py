@@ -1,9 +1,9 @@
-"""Printing the loops of a convolution by the plan "winograd" of `conv_plan`.
+"""Print the loops of a convolution by the plan "winograd" of `conv_plan`.
 
-A block of rows of tiles at a time, in three steps with all threads: the image's rows are turned
-round, channels last (or read in place, if they are stored so); each tile is transformed to its
-points; and for a panel of output channels and a group of at most 64 output pixels of a row (or of
-several short rows) the points are multiplied with the weights, transformed back and given to the
+A block of rows of tiles is processed at a time, in three steps with all threads. First the image's rows
+are converted to channels last (or read in place, if they are stored so). Then each tile is transformed
+to its points. Finally, for a panel of output channels and a group of at most 64 output pixels of a row
+(or of several short rows), the points are multiplied by the weights, transformed back and passed to the
 epilogue.
 """
 
@@ -18,8 +18,8 @@ from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, divide_up, ro
 from fxlite.scalar.index import Index, extremum
 
 POINTS_PAD = 16
-"""Floats between the planes of the points: keeps them off multiples of 4 KiB, which would fall into
-the same lines of the first-level cache."""
+"""Floats between the planes of the points, which keep them off multiples of 4 KiB: those would map to the same lines
+of the first-level cache."""
 
 
 class Winograd(Walk):
@@ -33,7 +33,7 @@ class Winograd(Walk):
         self.panel = panel_columns(spec.ctype)
         self.panels = -(-number(spec.k) // self.panel)
         self.channels = -(-number(spec.c) // 16) * 16  # whole vectors on every target
-        # The points, and how many of them one tile has at each: floats, or pairs of bf16.
+        # The number of points, and of elements per tile at each: floats, or pairs of bf16.
         self.pairs = reads_pairs(spec)
         self.item_type = "uint32_t" if self.pairs else "float"
         self.items = self.channels // 2 if self.pairs else self.channels
@@ -66,7 +66,7 @@ class Winograd(Walk):
         return conv_function(spec, note, body, workspace)
 
     def declare_sizes(self) -> Index:
-        """Sizes, and the two parts of the workspace; returns its size in bytes."""
+        """Declare sizes and the two parts of the workspace; returns its size in bytes."""
         spec, body, m = self.spec, self.body, self.m
         self.name_result()
         if self.out_h.constant is None or self.out_w.constant is None:
@@ -96,7 +96,7 @@ class Winograd(Walk):
         return self.meaning((turned + self.point_step * self.points + flags) * 4)
 
     def declare_block_rows(self) -> Index:
-        """Rows of tiles whose points are kept at once."""
+        """How many rows of tiles have their points stored at once."""
         if self.tiles_down == 1:
             return Index.of(1)
         row_bytes = self.tiles_across * (self.items * self.points * 4)
@@ -113,7 +113,7 @@ class Winograd(Walk):
         return found
 
     def turn_pixels(self, n: Index) -> None:
-        """pixels[row - from][column][channel] of the rows under the block."""
+        """Print pixels[row - from][column][channel] of the rows under the block."""
         spec, body = self.spec, self.body
         self.first_row = self.row_0 * self.m - spec.padding[0]
         self.start, self.end = Index.of(0), spec.h
@@ -138,7 +138,7 @@ class Winograd(Walk):
                     body.assign(turned[i * self.channels + c], "0")
 
     def transform_tiles(self) -> None:
-        """points[p][tile][channel] of the block's tiles."""
+        """Print points[p][tile][channel] of the block's tiles."""
         spec, body, across = self.spec, self.body, self.tiles_across
         body.comment("The points of each tile.")
         with self.parallel(("tile", self.rows * across)) as (tile,):
@@ -148,14 +148,14 @@ class Winograd(Walk):
             body.assign(Pointer("finite")[tile], f"{call}{bare(self.point_step)})")
 
     def find_pixels(self, row: Index, column: Index) -> None:
-        """The addresses of the pixels under the tile in this row of the block and column."""
+        """Print the addresses of the pixels under the tile in this row of the block and column."""
         m, left = self.m, self.spec.padding[1]
         self.body.declare(f"const float *pixel[{self.points}]")
         place = row * m + self.first_row, column * m - left, self.start, self.end
         self.body.call("find_tile_pixels", self.side, *place, self.spec.w, self.channels, "pixels", "zeros", "pixel")
 
     def multiply_points(self, n: Index) -> None:
-        """Products, the transform back, the epilogue."""
+        """Print products, the transform back, and the epilogue."""
         spec, body, m, panel = self.spec, self.body, self.m, self.panel
         depth = input_planes(spec)
         body.comment("Multiply by the weights, and transform back to pixels.")
@@ -205,7 +205,7 @@ class Winograd(Walk):
                 self.finish(n, body.let("oh", oh_0 + i_0), i_0, pixel, channel)
 
     def finish(self, n: Index, oh: Index, i_0: Index, pixel: Axis, channel: Axis) -> None:
-        """The epilogue over a row of pixels of a group."""
+        """Print the epilogue over a row of pixels of a group."""
         spec, body, panel = self.spec, self.body, self.panel
         square = Pointer("square") + i_0 * self.pitch * panel
         if spec.y_last:

@@ -5,12 +5,11 @@ element. Out comes a `Rendered`: one ``static`` C function for that node, the by
 needs, and the parameters it takes beyond the caller's. The arithmetic is in the tile functions of
 `tiles/matrix.h` and `tiles/bf16.h`; the loops around them are those of `gemm_walk`:
 
-- only where needed, A's rows are copied;
-- a panel of B that was not packed when compiling is packed into memory of the thread's own, hot for
-  its tiles and without a barrier;
-- if K is short the epilogue runs in registers (`gemm_fused`); if it is long it may be cut
+- A's rows are copied only if necessary;
+- a panel of B that was not packed at compile time is packed into memory of the thread, where it is in
+  the cache for its tiles and needs no barrier;
+- if K is short, the epilogue runs in registers (`gemm_fused`); if it is long, it may be divided
   (`gemm_fused.cut_of`).
-
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from fxlite.codegen.kernel.builder import (
 from fxlite.scalar.index import Index, Var, product
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
-"""Which part of the second-level cache a block of A's rows takes, and how `count_row_blocks` is
-told: by the bytes of a tile."""
+"""The part of the second-level cache for a block of A's rows, and how `count_row_blocks` is told: by the bytes of a
+tile."""
 
 SUM_BLOCKS = constant("matrix", "SUM_BLOCKS")
 
 SMALL_ROWS = 128 << 10
-"""Bytes of A that half of any second-level cache holds."""
+"""Bytes of A that fit in half of any second-level cache."""
 
 Finish = Callable[[Product, Place], None]
 
@@ -66,7 +65,7 @@ _ZERO = Index.of(0)
 
 
 def tile_of(spec: GemmSpec) -> Tile:
-    """What a product of floats multiplies."""
+    """The tile of a product of floats."""
     if spec.bf16:
         return Tile("float", "uint32_t", PAIR_BYTES, 2, "PAIR_ROWS", 1 + spec.split)
     return Tile(spec.ctype, spec.ctype, ITEM_BYTES[spec.ctype])
@@ -84,16 +83,16 @@ class _Floats(Product):
         self.packs_whole = self.packs_b and (self.cut is None or self.cut.own) and _is_read_often(spec)
         self.is_symmetric = finish is None and spec.is_symmetric
         self.in_registers = finish is None and self.cut is None and not self.is_symmetric and is_fused(spec)
-        self.left_out = _ZERO  # how far it is from the sums
+        self.left_out = _ZERO  # distance of the rounding errors from the sums
         #: Whether a task's sums are an array of its own, while blocks of a packed weight pass by.
         self.sums_of_task = self.cut is not None and self.cut.own > 0 and isinstance(spec.b, PackedOperand)
         whole, few = self.sums_of_task or self.cut is None, at_most(spec.m, LEAST_ROWS)
         #: Whether tiles, of which several read a block of a weight, ask for what is read after it.
         self.asks_ahead = isinstance(spec.b, PackedOperand) and not spec.bf16 and whole and not few
-        self.a_low = self.depth + 16  # where the lower parts of a row are, if it is split
+        self.a_low = self.depth + 16  # start of the lower parts in a row, if it is split
 
     def declare(self) -> None:
-        """The parts of the workspace, a panel for each thread (of one that is widened a block, and
+        """Declare the parts of the workspace: a panel for each thread (if it is widened, a block of one, and
         the sums), 128 bytes apart."""
         spec, body, kind = self.spec, self.body, self.kind
         item = kind.item, kind.item_bytes
@@ -119,7 +118,7 @@ class _Floats(Product):
             if self.cut is not None and own_sums:
                 block_size = body.let("block_size", said, like=panel)
                 own = smaller(self.panel_count, self.cut.own) * (MOST_TILES * 11 * self.width)
-                if not self.by_panel:  # beside the sums, what rounding leaves out of many
+                if not self.by_panel:  # next to the sums, the rounding errors of many additions
                     self.left_out = own
                     own = own + own * smaller(spec.k // (SUM_BLOCKS * self.cut.size + 1), 1)
                 said = f"{bare(block_size)} + {bare(own)}"
@@ -197,7 +196,7 @@ class _Floats(Product):
         return [self.copy_a, *found]
 
     def copy_a(self, directive: str, clauses: str) -> None:
-        """Copy A's rows, where the tile cannot read them in place."""
+        """Copy A's rows, if the tile cannot read them in place."""
         spec, body = self.spec, self.body
         body.comment(f"The rows of A, {'in bf16' if spec.bf16 else 'side by side'}.")
         with body.shared([*spec.batch, ("tile_index", self.row_tiles)], directive, clauses) as found:
@@ -220,14 +219,14 @@ class _Floats(Product):
         body.comment("The product.")
 
     def pack_whole(self, directive: str, clauses: str) -> None:
-        """Pack B where several blocks of rows read it: each would pack it anew."""
+        """Pack B if several blocks of rows read it, each of which would pack it again."""
         body = self.body
         with body.block("if (row_blocks > 1)"), body.shared([("panel", self.panels)], directive, clauses) as (panel,):
             at = self.in_panel(replace(self.blank(()), panel=panel))
             self._pack_panel(at, Pointer("b_panels") + at.panel * self.panel_size)
 
     def _pack_panel(self, at: Place, target: Pointer) -> None:
-        """Pack the steps of K of a panel that are at hand; of bf16 they are pairs, the last of which may lack its
+        """Pack the steps of K in a panel that are available; for bf16 they are pairs, of which the last may lack its
         second half."""
         spec, b = self.spec, self.spec.b
         assert isinstance(b, Operand)
@@ -244,12 +243,12 @@ class _Floats(Product):
             self.body.call(f"pack_panel_{spec.ctype}", at.depth, at.columns, source, *steps, target)
 
     def copied_row(self, at: Place) -> Pointer:
-        """Where the rows of a tile are copied."""
+        """The place to which the rows of a tile are copied."""
         matrix = self.matrix(at.batch) if at.batch else Index.of(0)
         return Pointer("a_rows") + (matrix * self.spec.m + at.row_0) * self.a_pitch
 
     def left(self, at: Place) -> tuple[Pointer, Index]:
-        """Address of a tile's rows of A as the tile reads them, and the distance of its rows."""
+        """Address of a tile's rows of A as the tile reads them, and the distance between rows."""
         a = self.spec.a
         if self.copies_a:
             start, pitch = self.copied_row(at), self.a_pitch
@@ -262,7 +261,7 @@ class _Floats(Product):
 
     # -- the right operand -----------------------------------------------------------------------
     def declare_panel(self, at: Place) -> None:
-        """The current panel of B, packed if need be; or a block of it."""
+        """Declare the current panel of B, or a block of it, packed if necessary."""
         spec, body, b = self.spec, self.body, self.spec.b
         if isinstance(b, PackedOperand):
             start = Pointer(b.pointer) + at.panel * self.panel_size + at.k_0 * self.width
@@ -293,7 +292,7 @@ class _Floats(Product):
             self.body.declare(f"{self.spec.ctype} sums[{bare(MOST_TILES * self.kind.sums)}]")
 
     def part_of_tile(self, at: Place) -> str:
-        """A tile's number among those of its block of rows, and how many of them there are: arguments."""
+        """Arguments: a tile's number within its block of rows, and how many tiles the block has."""
         first = at.row_block * self.row_tiles // self.row_blocks
         return f"{bare(at.tile - first)}, {bare(divide_up(self.row_tiles, self.row_blocks))}"
 
@@ -328,8 +327,8 @@ class _Floats(Product):
             body.assign(at.sums[i], f"tile[{bare(i)}]", "+=")
 
     def sum_tile(self, at: Place, target: str, adds: str = "0") -> None:
-        """The call that computes the sums of a tile; ``adds`` them to the target, where K is cut into blocks that
-        follow each other."""
+        """Print the call that computes the sums of a tile. ``adds`` says whether they are added to the target, which
+        happens if K is divided into consecutive blocks."""
         spec, name = self.spec, f"tile_{self.spec.ctype}"
         (start, pitch), panel = self.left(at), Pointer("b_panel")
         a: list[Argument] = [start, pitch]
@@ -373,7 +372,7 @@ class _Floats(Product):
         return fused_tile(self, own, sums, stored)
 
     def about(self) -> list[str]:
-        """How the operands are read and the sums finished, a sentence each."""
+        """How the operands are read and the sums finished, in one sentence each."""
         spec, said = self.spec, []
         if isinstance(spec.b, PackedOperand):
             said.append(f"The weight is packed, in panels of {self.width} columns.")
@@ -407,7 +406,7 @@ class _Floats(Product):
 
 
 def _is_read_often(spec: GemmSpec) -> bool:
-    """Whether several blocks of rows may read a B that is packed when it is multiplied."""
+    """Whether several blocks of rows may read a B that is packed during the call."""
     if spec.bf16 or spec.batch or not isinstance(spec.b, Operand):
         return False
     m, k = spec.m.constant, spec.k.constant
@@ -415,7 +414,7 @@ def _is_read_often(spec: GemmSpec) -> bool:
 
 
 def _precision(spec: GemmSpec) -> str:
-    """What operands are rounded to; nothing if to nothing."""
+    """What operands are rounded to; empty if they are not."""
     if spec.split:
         return "Operands are split in two bf16; three of their four products are summed."
     if spec.a_is_bf16:
@@ -429,13 +428,13 @@ def render_gemm(spec: GemmSpec) -> Rendered:
 
 
 FEW_IN_BATCH, FEW_COLUMNS = 48, 64
-"""Rows of a matrix of a batch up to which those of all are joined, as each matrix reads the whole right operand; and
-columns up to which they are not, as copies would take as long."""
+"""The most rows of a matrix in a batch for which the rows of all matrices are joined, because each matrix reads the
+whole right operand; and the most columns for which they are not, because copying would take as long."""
 
 
 def _joined(spec: GemmSpec) -> GemmSpec:
-    """A product of one matrix for one of a batch of short ones whose right operand is the same packed weight, as of
-    every second pixel of an image: rows are copied side by side, and a row tells which matrix it is of."""
+    """A product of one matrix in place of a batch of short ones with the same packed weight as right operand, for
+    example of every second pixel of an image: rows are copied side by side, and a row tells its matrix."""
     sizes = [extent.constant for _, extent in spec.batch]
     known = None not in (*sizes, spec.m.constant, spec.n.constant, spec.k.constant)
     if not (spec.batch and known and isinstance(spec.b, PackedOperand) and at_most(spec.m, FEW_IN_BATCH)):
@@ -463,6 +462,6 @@ def _joined(spec: GemmSpec) -> GemmSpec:
 
 
 def render_product(spec: GemmSpec, finish: Finish) -> Rendered:
-    """As `render_gemm`, but `finish(product, place)` prints the loops over a finished tile. The
-    spec's epilogue is not used."""
+    """Like `render_gemm`, but `finish(product, place)` prints the loops over a finished tile. The spec's
+    epilogue is not used."""
     return _Floats(spec, finish).render()

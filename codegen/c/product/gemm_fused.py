@@ -1,12 +1,12 @@
-"""Printing a product whose sums are short: its epilogue runs in the registers of the tile.
+"""Print a product whose sums are short, so that its epilogue runs in the registers of the tile.
 
-In: the function under construction, whose spec has an epilogue for ``vectors``. Out: a function of
-one tile that finishes and stores each vector of sums where it is, and its call. To store and read
-sums takes as long as 7 steps of K, so this gains for small K alone (measured in float: a third at K
-= 16, a tenth at K = 96; in bf16, where a step is two of K, twice that; in integers a third of the
-time at K = 16, a tenth at K = 64, 3 % at K = 256).
+In: the function under construction, whose spec has an epilogue for ``vectors``. Out: a function of one
+tile that finishes and stores each vector of sums directly, and its call. Storing and reading sums takes
+as long as 7 steps of K, so this only helps for small K (measured time saved in float: a third at K = 16,
+a tenth at K = 96; in bf16, where a step covers two of K, twice that; in integers a third at K = 16, a
+tenth at K = 64, 3 % at K = 256).
 
-The tiles of AMX leave registers by memory in any case: there a tile is stored, and then finished.
+The tiles of AMX leave registers through memory in any case: there a tile is stored, and then finished.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 
 
 LONGEST = 256
-"""Steps of K up to which this is done; in bf16 a step is a pair."""
+"""The most steps of K for which this is done; in bf16 a step is a pair."""
 
 LEAST_ROWS = 12
-"""Rows from which this is done: tiles have at most two heights, which are known then."""
+"""The least rows for which this is done: then tiles have at most two heights, which are known at compile time."""
 
 SUMS_COMMENT = ["/* A tile of the function below: sums are finished in registers, and stored. */"]
 
 
 def is_short(spec: ProductSpec, steps: int) -> bool:
-    """Whether a product with an epilogue for vectors may be printed this way; ``steps`` of K make
-    one of the tile's."""
+    """Whether a product with an epilogue for vectors may be printed this way; ``steps`` of K form one step of
+    the tile."""
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
     if spec.vectors is None or m is None or n is None or k is None:
         return False
@@ -85,9 +85,9 @@ def fused_call(p: Product, at: Place, *operands: Argument) -> str:
 def fused_tile(
     p: Product, own: str, sums: Callable[[Body, str], None], stored: Callable[[Body, Place], None]
 ) -> list[str]:
-    """The tile's function, and before it the one that it calls; in lines. ``own`` are parameters:
-    the operands. ``sums(body, name)`` puts the sums of two vectors from column ``first`` on into an
-    array; ``stored`` the sums of a whole tile at a place in memory."""
+    """The lines of the tile's function, preceded by those of the one that it calls. ``own`` are the
+    parameters for the operands. ``sums(body, name)`` puts the sums of two vectors from column ``first`` on
+    into an array; ``stored`` puts the sums of a whole tile at a place in memory."""
     spec, kind = p.base, p.kind
     batch = "".join(f"int64_t {variable}, " for variable, _ in spec.batch)
     places = f"int64_t row_0, int64_t column_0, {own}"
@@ -138,9 +138,9 @@ def _sums_function(p: Product, parameters: str, sums: Callable[[Body, str], None
 def finish_vectors(
     p: Product, body: Body, at: Place, sums: str = "sum", before: Callable[[Body, Index], None] | None = None
 ) -> None:
-    """Finish and store a tile in memory, vector by vector of its columns; what belongs to columns
-    is loaded once for all rows. ``sums``: what is finished, in terms of ``sum``; ``before`` puts
-    what a row's statements read."""
+    """Finish and store a tile in memory, vector by vector of its columns; values that depend only on the
+    column are loaded once for all rows. ``sums`` is the value to finish, in terms of ``sum``; ``before``
+    prints what the statements of a row read."""
     spec, t = p.base, p.vector
     assert spec.vectors is not None
     with body.block(f"for (int64_t j = 0; j < {bare(at.columns)}; j += {t}_lanes)"):
@@ -161,7 +161,7 @@ def finish_vectors(
 
 
 def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -> list[str]:
-    """The function of a tile, in lines. Of two bodies the first is for processors with AMX."""
+    """The lines of the function of a tile. Of two bodies, the first is for processors with AMX."""
     ignored = ignoring(parameters, *map("\n".join, bodies))
     lines = [*bodies[-1]]
     if len(bodies) > 1:
@@ -172,8 +172,8 @@ def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -
 def put_switch(
     body: Body, name: str, m: str, n: int, rest: str, rows: str = "rows", width: int = PANEL_COLUMNS
 ) -> None:
-    """The call of the function ``name``, of a tile's numbers of ``rows`` and columns, which are
-    known when compiling, and of ``rest``. Of m rows all tiles have nearly the same number."""
+    """Print the call of the function ``name`` with a tile's numbers of ``rows`` and columns, known at compile
+    time, and with ``rest``. If there are m rows, all tiles have nearly the same number."""
     body.put("/* Tiles have LOW rows, or one more where LOW does not divide all rows. */")
     body.put(f"enum {{ TILES = ({m} + TILE_ROWS - 1) / TILE_ROWS }};")
     body.put(f"enum {{ LOW = {m} / TILES, HIGH = LOW + ({m} % TILES > 0) }};")
@@ -195,37 +195,36 @@ def put_switch(
 
 
 LARGE = 16 << 20
-"""Bytes of B that the last-level cache does not keep. (Where it does, whole sums are as fast:
-measured for 8 MiB.)"""
+"""Bytes of B that the last-level cache does not hold. (If it does, whole sums are as fast; measured for 8 MiB.)"""
 
 LONG_ROWS = 6 << 10
-"""Bytes of a row of A from which few rows fit in a second-level cache beside a B that is packed for this product
-(measured with 512 KiB: 0.46 to 0.86 of the time of whole sums)."""
+"""Bytes of a row of A from which few rows fit in a second-level cache next to a B that is packed for this product.
+(Measured with 512 KiB: 0.46 to 0.86 of the time of whole sums.)"""
 
 LARGE_ROWS = 64
-"""Rows from which A's are so many that B would be read several times."""
+"""Number of A's rows from which B would be read several times."""
 
 LARGEST_SUMS = 16 << 20
 """Bytes of sums that the workspace may hold."""
 
 BLOCK = 512
-"""About how many steps of K are in a block: 23 tiles of A take half of a cache of 1 MiB then."""
+"""About how many steps of K form a block: 23 tiles of A then take half of a cache of 1 MiB."""
 
 LEAST_SLICE = 256
-"""Steps of K in a slice at least: to add a tile to another costs as much as 5 steps."""
+"""The least steps of K in a slice: adding one tile to another costs as much as 5 steps."""
 
 ENOUGH_TILES = 8
-"""Tiles that keep the threads busy; with fewer there are slices."""
+"""The number of tiles that keeps the threads busy; with fewer, K is divided into slices."""
 
 BLOCK_BYTES = 2048
-"""Bytes of a row of A in a block, where B is packed for this product: a panel of B takes 64 KiB then."""
+"""Bytes of a row of A in a block, if B is packed for this product: a panel of B then takes 64 KiB."""
 
 MOST_PANELS = 64
-"""Panels whose sums a thread keeps then, beside a block of A's rows that they all read."""
+"""Panels whose sums a thread then keeps, next to a block of A's rows that all of them read."""
 
 
 def cut_of(spec: GemmSpec) -> Cut | None:
-    """How K is cut; None if it is not. What is widened, or packed for this product, is cut by K alone."""
+    """How K is divided; None if it is not. Operands that are widened, or packed here, are only divided along K."""
     if multiplies_rows(spec) or reads_strips(spec):
         return None
     m, n, k = (size.constant for size in (spec.m, spec.n, spec.k))
@@ -252,7 +251,7 @@ def cut_of(spec: GemmSpec) -> Cut | None:
 
 
 def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut | None:
-    """The cut of a product of known sizes, of which ``k`` counts pairs for bf16."""
+    """How a product of known sizes is divided; ``k`` counts pairs for bf16."""
     if spec.measured.get("K") == "whole" or 0 in (m, n, k, repeats):
         return None
     item_bytes = PAIR_BYTES * (1 + spec.split) if spec.bf16 else ITEM_BYTES[spec.ctype]
@@ -263,7 +262,7 @@ def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut |
         slices = max(1, min(-(-ENOUGH_TILES // tiles), k // LEAST_SLICE))
     sums = slices * repeats * (m + 10) * -(-n // width) * width * ITEM_BYTES[spec.ctype]
     large = n * k * item_bytes > LARGE and m >= LARGE_ROWS and k >= 8 * BLOCK
-    # What is widened is smaller; that and what is packed for this product are cut along K anyway.
+    # A widened operand is smaller; it and one packed for this product are divided along K in any case.
     is_widened = isinstance(spec.b, WidenedOperand)
     large &= (bool(spec.bf16) and not is_widened) or (k > MOST_PACKED and isinstance(spec.b, PackedOperand))
     if sums > LARGEST_SUMS or not (large or slices > 1):
@@ -272,7 +271,7 @@ def _cut_of_sizes(spec: GemmSpec, m: int, n: int, k: int, repeats: int) -> Cut |
 
 
 def long_reason(cut: Cut) -> str:
-    """How K is cut, for the function's comment."""
+    """How K is divided, for the function's comment."""
     if cut.size:
         return f"K is cut into blocks of {cut.size}, with sums for each thread."
     each = "one block" if cut.blocks == 1 else f"{cut.blocks} blocks"

@@ -1,26 +1,25 @@
 """C text of one product with integers: of u8 or i8 with sums in int32, or of a linear layer with integer
-weights and float activations; and the epilogue (requantize, or dequantize and what follows) over each
+weights and float activations; with the epilogue (requantize, or dequantize and what follows) over each
 finished tile.
 
-In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `tiles/int8.h`,
-the loops are those of `gemm_walk`. Rows of the left operand are read in place. The right one is a
-weight, packed when the model was compiled, or computed: then it is packed into the workspace first,
-and what its zero point adds to the sums of a row is known from the sum of that row of the left
-operand.
+In goes an `Int8Spec`, out comes a `Rendered`, as in `gemm.py`; the arithmetic is in `tiles/int8.h`, and
+the loops are those of `gemm_walk`. Rows of the left operand are read in place. The right operand is a
+weight packed at compile time, or it is computed: then it is first packed into the workspace, and its
+zero point adds to the sums of a row a multiple of the sum of that row of the left operand.
 
-While tiles of rows pass over a panel, they fetch the next one: the first tile would wait for memory
-else, which lies idle during the others. A *long* K is cut into blocks, one after the other, so that
-what one panel has of a block, and the next one, stay in the second-level cache, and all rows' too;
-sums are in the workspace meanwhile. (A single tile of rows fetches nothing: processors do that
-themselves where all that is read lies side by side, and 8 rows took 1.15 of the time.) Measured for
-16 rows, K = 17768, N = 512 on a core of Zen 4: 0.72 ms for 0.95 (0.62 is what multiplying takes),
-for 256 rows 10.9 for 12.1.
+While tiles of rows pass over a panel, they prefetch the next one; otherwise the first tile would wait
+for memory, which is idle during the others. A *long* K is divided into consecutive blocks, so that a
+block of one panel and of the next, and all rows' parts in it, stay in the second-level cache; sums are
+kept in the workspace meanwhile. (A single tile of rows prefetches nothing: processors do that themselves
+if everything is read consecutively, and with prefetching 8 rows took 1.15 of the time.) Measured for 16
+rows, K = 17768, N = 512 on a core of Zen 4: 0.72 ms instead of 0.95 (multiplying alone takes 0.62); for
+256 rows 10.9 ms instead of 12.1.
 
-Of integer weights alone, in a `WeightOnlySpec`, the arithmetic is in `tiles/weight_only.h`. Rows of
-activations that fit one tile are read in place and multiply integers in registers; panels of weights
-are the tasks of the threads. More rows are a product of `gemm.py`, whose right operand threads widen
-panel by panel. The number of rows decides when the program runs, so results do not depend on the number
-of threads.
+The arithmetic for float activations with integer weights, a `WeightOnlySpec`, is in
+`tiles/weight_only.h`. Rows of activations that fit one tile are read in place and multiply integers in
+registers; panels of weights are the tasks of the threads. More rows become a product of `gemm.py`, whose
+right operand threads widen panel by panel. The number of rows decides at run time, so results do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -62,25 +61,25 @@ FASTER = 4
 """How many products of 8-bit integers take as long as one of floats (measured: 3.7 to 3.9)."""
 
 LONG = 8192
-"""Steps of K from which it is cut: a panel of so many is 256 KiB."""
+"""Steps of K from which it is divided: a panel of so many is 256 KiB."""
 
 BLOCK = 1984
 """Steps of K in a block, 64 KiB of a panel; whole tiles of AMX."""
 
 SMALL = 1 << 14
-"""Bytes of a right operand of which all panels stay in the first-level cache."""
+"""The most bytes of a right operand all of whose panels stay in the first-level cache."""
 
 FEW_TILES = 4
-"""Tiles of rows that then go through all panels together."""
+"""The number of tiles of rows that then go through all panels together."""
 
 QUADS = Tile("int32_t", "int32_t", 4, rows="QUAD_ROWS", rate=FASTER)
-"""A product of 8-bit integers; steps of K are counted in its bytes."""
+"""A product of 8-bit integers; steps of K are counted in bytes."""
 
 
 @dataclass(frozen=True)
 class Right:
-    """The right operand, [k, n], where it is computed; ``zero_point`` is its own,
-    ``left_zero_point`` that of the left operand."""
+    """A right operand, [k, n], that is computed. ``zero_point`` is its own, ``left_zero_point`` that of the
+    left operand."""
 
     operand: Operand
     type: str
@@ -89,7 +88,7 @@ class Right:
 
     @property
     def offset(self) -> int:
-        """What is subtracted from a number as the tile reads it, signed."""
+        """The number that is subtracted when the tile reads a stored number as signed."""
         return self.zero_point - (128 if self.type == "u8" else 0)
 
 
@@ -99,11 +98,10 @@ class Int8Spec(ProductSpec):
 
     type        "u8" or "i8", of the left operand
     a           the left operand; elements of a row are adjacent
-    b           the right operand, or the name of the weight, [k, n] as `pack_int8` packs
-                it
-    beside      what is computed beside the result, tile by tile
-    fetched     (row, column) -> (address of that element, distance of rows) of arrays of floats
-                that the epilogue stores or reads there, which are fetched while a tile is summed up
+    b           the right operand, or the name of the weight, a [k, n] matrix packed by `pack_int8`
+    beside      what is computed in addition to the result, tile by tile
+    fetched     (row, column) -> (address of that element, distance of rows) of float arrays that the
+                epilogue reads or stores there; they are prefetched while a tile is summed
     """
 
     type: str
@@ -132,7 +130,7 @@ class _Integers(Product):
 
     @property
     def is_long(self) -> bool:
-        """Whether K is cut: the sums take no more than the activations then."""
+        """Whether K is divided: then the sums take no more memory than the activations."""
         n, k = self.base.n.constant, self.base.k.constant
         if isinstance(self.spec.b, Right) or self.base.batch or at_most(self.base.m, 11):
             return False
@@ -143,8 +141,8 @@ class _Integers(Product):
         if self.cut is not None:
             return self.count_blocks(f"QUAD_ROWS*{BLOCK}", self.panels)
         if n is not None and k is not None and n * k <= SMALL:
-            # All panels stay in the first-level cache: rows of the result are written whole, panel
-            # after panel for a few tiles, and not each panel's columns of all rows.
+            # All panels stay in the first-level cache: a few tiles of rows go through them panel after
+            # panel, so that rows of the result are written completely instead of one panel's columns at a time.
             self.body.comment(f"{FEW_TILES} tiles of rows at a time pass over the small weight.")
             return bare(divide_up(self.row_tiles, FEW_TILES))
         return super().row_blocks_text()
@@ -159,7 +157,7 @@ class _Integers(Product):
         size = f"({text_of(divide_up(spec.k, QUAD))} + 1)*{self.width}"
         self.panel_size = body.let("panel_size", size)
         if self.cut is not None:
-            rows = self.panel_count * (spec.m + 31)  # of AMX, which has most
+            rows = self.panel_count * (spec.m + 31)  # for AMX, which has the most
             self.allot("sums", "int32_t", rows * self.width, 4)
         if isinstance(spec.b, Right):
             panels = self.repeats * self.panel_count
@@ -175,7 +173,7 @@ class _Integers(Product):
         return [self.pack_right, *[self.sum_rows] * self.has_sums]
 
     def packed_panel(self, batch: tuple[Index, ...], panel: Index) -> Pointer:
-        """Where a panel is."""
+        """The place of a packed panel."""
         if isinstance(self.spec.b, str):
             return Pointer(self.spec.b) + panel * self.panel_size
         matrix = self.matrix(batch) if batch else Index.of(0)
@@ -196,7 +194,7 @@ class _Integers(Product):
             body.call(f"pack_panel_{right.type}", *given)
 
     def sum_rows(self, directive: str, clauses: str) -> None:
-        """Sum up the left operands' rows."""
+        """Sum the left operands' rows."""
         spec, body, right = self.spec, self.body, self.spec.b
         assert isinstance(right, Right)
         with body.shared([*spec.batch, ("row", spec.m)], directive, clauses) as found:
@@ -235,7 +233,7 @@ class _Integers(Product):
         self.add_block(body, at, rows, spec.a.row_stride, Pointer("quads"), ahead)
 
     def add_block(self, body: Body, at: Place, rows: Pointer, step: Index, quads: Pointer, ahead: Pointer) -> None:
-        """The call that adds products to the sums of a tile, which begin with those of its
+        """Print the call that adds products to the sums of a tile, whose initial values come from its
         panel."""
         start = "b_panel"
         if self.cut is not None and self.cut.blocks != 1:
@@ -244,7 +242,7 @@ class _Integers(Product):
         body.call(f"add_block_{self.spec.type}", *given)
 
     def finish(self, at: Place) -> None:
-        """The epilogue of a tile: by vectors, where there is such a form."""
+        """Print the epilogue of a tile, by vectors if there is such a form."""
         spec, body = self.spec, self.body
 
         def before(row: Index) -> None:
@@ -316,19 +314,19 @@ def render_int8(spec: Int8Spec) -> Rendered:
 
 # -- integer weights and float activations ---------------------------------------------------------
 MANY = 12
-"""Rows that are more than one tile on every target."""
+"""A number of rows that is more than one tile on every target."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightOnlySpec(ProductSpec):
-    """One product; m is not known to be 0, n and k are known, and not 0.
+    """One product; m may be 0, n and k are known and not 0.
 
     a           the left operand; elements of a row are adjacent
     bits        8 or 4, of a weight
-    group_size  weights along k that have one scale: k, or whole words of 4 bytes; the last group
-                may be shorter
-    weight      what `pack_integers` made of it
-    scale       [k / group_size (rounded up), n] as `pack_b` packs it
+    group_size  weights along k that share a scale: k, or whole words of 4 bytes; the last group may be
+                shorter
+    weight      the result of `pack_integers`
+    scale       [k / group_size (rounded up), n], packed by `pack_b`
     """
 
     a: Operand
@@ -349,19 +347,19 @@ class WeightOnlySpec(ProductSpec):
         return -(-self.depth // self.group_size)
 
     def panel(self, of: str, number: Index) -> Pointer:
-        """The weights, or scales, of a panel, which have ``panel_sizes``."""
+        """The weights, or scales, of a panel; their numbers are named in ``panel_sizes``."""
         return Pointer(of) + number * symbol("panel_words" if of == self.weight else "panel_scales")
 
     @property
     def panel_sizes(self) -> dict[str, str]:
-        """Names of the numbers of a panel, in C."""
+        """C names for the numbers of elements in a panel."""
         return {
             "panel_words": f"{words_of(self.depth, self.bits)}*{PANEL_COLUMNS}",
             "panel_scales": f"{self.groups}*{PANEL_COLUMNS}".removeprefix("1*"),
         }
 
     def repair(self, scaled: int, at: Place, tile: Pointer) -> str:
-        """The call that mends what overflowed before it was scaled."""
+        """The call that corrects values that overflowed before they were scaled."""
         given: tuple[Argument, ...] = (
             scaled,
             at.rows,
@@ -377,13 +375,13 @@ class WeightOnlySpec(ProductSpec):
         return f"repair_int{self.bits}({', '.join(map(spelled_argument, given))})"
 
     def about(self) -> str:
-        """What the weight is, for the comment of a function."""
+        """A description of the weight, for the comment of a function."""
         grouped = f", one scale for each {self.group_size} of a row" if self.groups > 1 else ""
         return f"The weight has {self.bits} bits{grouped}."
 
 
 def render_gemm_weight_only(spec: WeightOnlySpec) -> Rendered:
-    """Print the function of one product, and before it the one for many rows where it may be."""
+    """Print the function of one product, preceded by the one for many rows if there may be many."""
     if spec.m.constant is not None and spec.m.constant >= MANY:
         return _render_many(spec, spec.name)
     if at_most(spec.m, FEW_ROWS):
@@ -392,8 +390,8 @@ def render_gemm_weight_only(spec: WeightOnlySpec) -> Rendered:
 
 
 def _render_many(spec: WeightOnlySpec, name: str) -> Rendered:
-    """The product of floats. One scale for a column is multiplied with its sum, those of groups
-    with the weights."""
+    """The product of floats. A single scale per column multiplies the column's sum; scales of groups
+    multiply the weights."""
 
     def finish(product: Product, at: Place) -> None:
         repaired = spec.repair(int(spec.groups > 1), at, at.sums)

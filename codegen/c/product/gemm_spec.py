@@ -1,18 +1,18 @@
-"""What one matrix product is, the input of `gemm.py`; and the layouts in which operands of products are
-packed for the tiles in `tiles/*.h`.
+"""The description of one matrix product, which is the input of `gemm.py`; and the layouts in which
+operands of products are packed for the tiles in `tiles/*.h`.
 
-All are the one of floats: panels of 32 columns (16 of doubles), a row of which is 128 bytes.
+All layouts follow that of floats: panels of 32 columns (16 for doubles), a row of which is 128 bytes.
 
-- bf16 (``matmul_precision="medium"``): a pair of them that follow each other along k in the place
-  of one float. So a product of k steps is one of k / 2, and weights take half the bytes. The same
-  for operands that are sums of two bf16 ("high", see `GemmSpec.split`).
-- integers: a *quad*, four numbers that follow each other along k, in place of one float. Before
-  the rows of a panel stand the numbers that sums start from: what has to be added because the tile
-  multiplies unsigned activations. It computes ``sum(u * w)`` where u is x itself or, for i8,
-  ``x + 128`` (the highest bit is turned over), so that
-  ``sum((x - z) * w) = sum(u * w) - (z + 128 or 0) * sum(w)``; both parts of that are known.
-- integer weights beside float activations: four bytes of each column, four numbers of i8 or eight
-  of int4 that follow each other along k, the first one in the lowest bits.
+- bf16 (``matmul_precision="medium"``): a pair that is adjacent along k replaces one float. So a product of
+  k steps becomes one of k / 2, and weights take half the bytes. The same holds for operands that are
+  sums of two bf16 ("high", see `GemmSpec.split`).
+- integers: a *quad*, four numbers that are adjacent along k, replaces one float. Before the rows of a
+  panel come the initial values of the sums: they correct for the tile's multiplying unsigned activations.
+  The tile computes ``sum(u * w)`` where u is x itself or, for i8, ``x + 128`` (with the highest bit
+  inverted), so that ``sum((x - z) * w) = sum(u * w) - (z + 128 or 0) * sum(w)``; both parts of the
+  correction are known.
+- integer weights with float activations: four bytes of each column, which are four numbers of i8 or eight
+  of int4 that are adjacent along k, the first one in the lowest bits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 SMALL = 64
-"""Rows up to which a symmetric product is printed as any other."""
+"""The most rows for which a symmetric product is printed like any other."""
 
 PARALLEL_PRODUCTS = constant("matrix", "PARALLEL_PRODUCTS")
-"""Multiply-adds from which a second thread pays: 7 us of work, against 1 us for fork and join where
-the threads are awake, and several where one has to be woken (measured on the digits model)."""
+"""Multiply-adds from which a second thread is worthwhile: 7 us of work, against 1 us for fork and join if the threads
+are awake, and several if one has to be woken (measured on the digits model)."""
 
 PANEL_BYTES = 128
 """Bytes of one row of a panel of B: two cache lines, two AVX-512 vectors."""
@@ -47,13 +47,13 @@ ITEM_BYTES = {"float": 4, "double": 8}
 
 
 PACKED_BLOCK = 192
-"""Steps of K in a block of a weight that was packed when compiling: half a panel of so many rows, as AVX2 reads
-it, takes less than half of a first-level cache of 32 KiB, and the next block is fetched meanwhile (measured on
-Zen 3, 128 rows: K = 3072 34 -> 58 GFLOP/s beside a busy neighbour, K = 768 of 3072 columns 49 -> 58)."""
+"""Steps of K in a block of a weight that was packed at compile time: half a panel of so many rows, as AVX2 reads it,
+takes less than half of a first-level cache of 32 KiB, and the next block is prefetched meanwhile. (Measured on Zen 3
+with 128 rows: K = 3072 34 -> 58 GFLOP/s beside a busy neighbour, K = 768 with 3072 columns 49 -> 58.)"""
 
 MOST_PACKED = PACKED_BLOCK * (constant("matrix", "SUM_STEPS") + constant("matrix", "SUM_BLOCKS") - PACKED_BLOCK)
-"""The largest K that is cut so: as many numbers are added one after the other, in a block and then blocks, as
-where blocks are as large as they may be."""
+"""The largest K that is divided in this way: the number of additions in sequence, within a block and then over blocks,
+is as large as with the largest blocks."""
 
 
 def panel_columns(ctype: str) -> int:
@@ -64,9 +64,9 @@ def panel_columns(ctype: str) -> int:
 def pack_b(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
     """Pack a [K, N] matrix of float32 or float64 into panels of 32 columns (16 for float64).
 
-    Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; columns that
-    the last panel lacks are zero. So the result has K * (N rounded up to a multiple of 32)
-    elements. It should be 64-byte aligned in memory; ``packed`` is where to put it.
+    Panel p starts at element p * K * 32 and holds columns 32p ... 32p+31 row by row; missing columns of
+    the last panel are zero. So the result has K * (N rounded up to a multiple of 32) elements. It should
+    be 64-byte aligned in memory; it is written to ``packed`` if given.
     """
     depth, n = b.shape
     panel = PANEL_BYTES // b.dtype.itemsize
@@ -82,7 +82,7 @@ def pack_b(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) 
 
 
 def packed_size(depth: int, n: int, itemsize: int) -> int:
-    """Elements of what `pack_b` makes of a [depth, n] matrix."""
+    """Number of elements in the result of `pack_b` for a [depth, n] matrix."""
     panel = PANEL_BYTES // itemsize
     return depth * -(-n // panel) * panel
 
@@ -94,8 +94,8 @@ PAIR_BYTES = 4
 
 def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A float32 matrix [..., M, K] rounded to bf16 (to nearest, ties to even), as uint32
-    [..., M, ceil(K/2)]: elements 2p (lower half) and 2p + 1 of a row make a pair; an odd K is
-    filled up with zero."""
+    [..., M, ceil(K/2)]: elements 2p (lower half) and 2p + 1 of a row form a pair; an odd K is padded
+    with zero."""
     k = rows.shape[-1]
     padded = np.zeros((*rows.shape[:-1], -(-k // 2) * 2), "<f4")
     padded[..., :k] = rows
@@ -105,14 +105,14 @@ def bf16_pairs(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def pack_b_bf16(b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """As `pack_b`, for a [K, N] matrix of float32: panels of 32 columns of pairs, as uint32."""
+    """Like `pack_b`, for a [K, N] matrix of float32: panels of 32 columns of pairs, as uint32."""
     return pack_b(np.ascontiguousarray(bf16_pairs(b.T).T))
 
 
 def bf16_parts(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Two float32 arrays of bf16 numbers whose sum is x but for 2^-17 of it: x rounded to the
-    nearest one, towards zero where that would be infinite; and the rest rounded, 0 where x is
-    infinite or NaN."""
+    """Two float32 arrays of bf16 numbers whose sum is x up to 2^-17 of it: x rounded to the nearest bf16
+    (towards zero if that would be infinite), and the rounded rest, which is 0 if x is infinite or
+    NaN."""
     finite = np.isfinite(x)
     with np.errstate(over="ignore", invalid="ignore"):
         upper = x.astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -122,8 +122,8 @@ def bf16_parts(x: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 
 def pack_b_split(b: np.ndarray[Any, Any], packed: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-    """As `pack_b_bf16`, for both `bf16_parts`: in each panel all upper ones, then all lower ones.
-    ``packed`` is where to put it."""
+    """Like `pack_b_bf16`, for both `bf16_parts`: in each panel first all upper parts, then all lower ones.
+    The result is written to ``packed`` if given."""
     depth, columns = -(-b.shape[0] // 2), b.shape[1]
     if packed is None:
         packed = np.empty(2 * packed_size(depth, columns, PAIR_BYTES), np.uint32)
@@ -139,11 +139,11 @@ QUAD = 4
 """Numbers of a quad."""
 
 PANEL_COLUMNS = 32
-"""Columns of a panel of words of four bytes: quads, or the integers of weight-only layers."""
+"""Columns of a panel of four-byte words: quads, or the integers of weight-only layers."""
 
 
 def packed_rows(depth: int) -> int:
-    """Rows of a panel: the starts of the sums, and quads."""
+    """Rows of a panel: the initial values of the sums, and quads."""
     return 1 + -(-depth // QUAD)
 
 
@@ -151,8 +151,8 @@ def pack_int8(
     weight: np.ndarray[Any, Any], offset: int, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
     """An i8 matrix [N, K] in panels of 32 columns, as int32: each panel has a row of
-    ``-offset * sum of a column``, then ceil(K / 4) rows of quads, the first number of a quad in its
-    lowest byte and zeros after the end. ``packed`` is where to put it."""
+    ``-offset * sum of a column``, then ceil(K / 4) rows of quads, with the first number of a quad in its
+    lowest byte and zeros after the end. The result is written to ``packed`` if given."""
     columns, depth = weight.shape
     rows = packed_rows(depth)
     padded = np.zeros((columns, QUAD * (rows - 1)), np.int8)
@@ -168,7 +168,7 @@ WORD = 4
 
 
 def packed_integers_size(columns: int, depth: int, bits: int) -> int:
-    """Bytes of what `pack_integers` makes."""
+    """Bytes of the result of `pack_integers`."""
     return -(-columns // PANEL_COLUMNS) * PANEL_COLUMNS * WORD * words_of(depth, bits)
 
 
@@ -180,8 +180,8 @@ def words_of(depth: int, bits: int) -> int:
 def pack_integers(
     weight: np.ndarray[Any, Any], bits: int, packed: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]:
-    """A weight i8 [N, K], or for 4 bits u8 [N, K / 2] (rounded up) as pack_int4 packs it, in panels
-    of 32 columns of words, as bytes; rows end with zeros. ``packed`` is where to put it."""
+    """A weight i8 [N, K], or for 4 bits u8 [N, K / 2] (rounded up) as packed by pack_int4, in panels of 32
+    columns of words, as bytes; rows end with zeros. The result is written to ``packed`` if given."""
     columns, width = weight.shape
     if packed is None:
         packed = np.empty(packed_integers_size(columns, width * 8 // bits, bits), np.uint8)
@@ -219,17 +219,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class PackedOperand:
-    """B as `pack_b` left it when the model was compiled. `pointer` should be 64-byte aligned."""
+    """B packed by `pack_b` at compile time. `pointer` should be 64-byte aligned."""
 
     pointer: str
 
 
 @dataclass(frozen=True)
 class WidenedOperand:
-    """B of numbers that are smaller in memory than floats: each thread widens a panel when it gets
-    to it. ``widen(panel, k_0, depth, target)`` is a C expression: it puts ``depth`` rows of the
-    panel from ``k_0`` on into the array `target`, and is a pointer to the first. The array has room
-    for ``margin`` rows more. ``sizes`` are names that the expression reads, and what they are."""
+    """A right operand B whose numbers are stored in less memory than floats: each thread widens a panel when
+    it reaches it. ``widen(panel, k_0, depth, target)`` is a C expression that puts ``depth`` rows of the panel
+    from ``k_0`` on into the array `target` and gives a pointer to the first. The array has room for
+    ``margin`` more rows. ``sizes`` maps names that the expression reads to their values."""
 
     widen: Callable[[Index, Index, Index, Pointer], str]
     margin: int
@@ -245,12 +245,11 @@ class ProductSpec:
     batch       (loop variable, extent) of the loops around it, outermost first
     m, n, k     each may be 0
     epilogue    (sum, row, column) -> C statements that consume one element; `sum` is in C. They are
-                the body of a simd loop over columns, so the iterations must not depend on each
-                other
+                the body of a simd loop over columns, so the iterations must be independent
     vectors     (sum, row, column, count) -> C statements that consume a vector of sums, the first
-                `count` of which (or all) belong to columns from the variable `column` on. They come
-                in two parts, of which the first is the same for all rows. None: there are none, or
-                it is not worth it
+                `count` of which (or all) belong to columns from the variable `column` on. They come in
+                two parts, of which the first is the same for all rows. None if there are none, or if
+                they are not worthwhile
     comment     what is computed, shapes, origin
     """
 
@@ -271,15 +270,14 @@ class GemmSpec(ProductSpec):
 
     ctype       "float" or "double"
     a, b        the operands
-    row_start   row -> where a row of A begins, in place of one ``row_stride`` behind the one before
-    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs when
-                the model was compiled, and the other one, of floats, is rounded here; sums are
-                float. Strides of such an `a` count pairs. "": products of the `ctype`
-    a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), to which its strides refer
+    row_start   row -> where a row of A begins, if that is not ``row_stride`` after the previous row
+    bf16        "a" or "b": that operand was rounded to bf16 and packed in pairs at compile time, and the
+                other one, of floats, is rounded here; sums are float. Strides of such an `a` count
+                pairs. "" for products of the `ctype`
+    a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), in which its strides are counted
     split       with bf16 "b": both operands are sums of two bf16, and three products are summed
                 (`pack_b_split`)
-    measured    by subject, which of `alternatives.gemm_decisions` to take in place of the one that
-                suits
+    measured    by subject, which of `alternatives.gemm_decisions` to use instead of the default choice
     """
 
     ctype: str
@@ -293,8 +291,8 @@ class GemmSpec(ProductSpec):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether B is A transposed, read from the same memory: then element (i, j) adds the same products in
-        the same order as element (j, i), and half of the elements need not be computed (BLAS's syrk)."""
+        """Whether B is A transposed, read from the same memory: then element (i, j) adds the same products in the
+        same order as element (j, i), and half of the elements need not be computed (like BLAS's syrk)."""
         a, b = self.a, self.b
         if self.row_start is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
             return False
@@ -304,10 +302,10 @@ class GemmSpec(ProductSpec):
 def copies_a(spec: GemmSpec) -> bool:
     """Whether A's rows are copied first.
 
-    They are when they lie anywhere, when a row's elements are not adjacent, and when the
-    rows lie a multiple of 4 KiB apart: the rows of a tile would then share one set of the
-    first-level cache (measured at K = 1024: 93 against 117 GFLOP/s). They are, too, when they have
-    to be rounded, and where they are bf16 already, but are no whole pairs.
+    They are copied if rows are not equally spaced, if a row's elements are not adjacent, and if the rows
+    are a multiple of 4 KiB apart: the rows of a tile would then share one set of the first-level cache
+    (measured at K = 1024: 93 against 117 GFLOP/s). They are also copied if they have to be rounded, and if
+    they are bf16 already but not whole pairs.
     """
     if spec.row_start is not None:
         return True
@@ -327,12 +325,12 @@ def copies_a(spec: GemmSpec) -> bool:
 
 
 def at_most(size: Index, limit: int) -> bool:
-    """Whether a size is known to be no more than that."""
+    """Whether a size is known to be at most the limit."""
     return size.constant is not None and size.constant <= limit
 
 
 def _has_pairs(spec: GemmSpec) -> bool:
-    """Whether the tile may read A's bf16 in place, two at a time: its rows begin at an even one."""
+    """Whether the tile may read A's bf16 in place, two at a time: its rows begin at an even element."""
     stride, k = spec.a.row_stride.constant, spec.k.constant
     if spec.batch or spec.a.offset != 0 or spec.a.col_stride != 1:
         return False
@@ -342,15 +340,16 @@ def _has_pairs(spec: GemmSpec) -> bool:
 
 
 FEW = 5
-"""Rows of A up to which dot products of long rows take less time than to pack B, and columns of B up to which they take
-less than to multiply by the padding of a panel. To add up the lanes of a sum takes as long as a few vectors."""
+"""The most rows of A for which dot products of long rows take less time than packing B, and the most columns of B for
+which they take less than multiplying by a panel's padding. Adding the lanes of a sum takes as long as several
+vectors."""
 ONE_ROW_BYTES, COLUMN_BYTES, ROW_BYTES = 128, 512, 1024
-"""Bytes of a row from which that holds: of one row of A, of few columns of B, of few rows of A."""
+"""Bytes of a row from which that holds: for one row of A, for few columns of B, for few rows of A."""
 
 
 def multiplies_rows(spec: GemmSpec) -> bool:
-    """Whether elements are dot products of rows along k (`tiles/dots.h`): A's are read in place, and so are B's if
-    they lie along k; else columns of B are packed as rows."""
+    """Whether elements are dot products of rows along k (`tiles/dots.h`): A's rows are read in place, and so are B's
+    if they lie along k; otherwise columns of B are packed as rows."""
     b, length = spec.b, spec.k.constant
     if not isinstance(b, Operand) or spec.bf16 or spec.row_start is not None or spec.a.col_stride != 1:
         return False
@@ -363,14 +362,14 @@ def multiplies_rows(spec: GemmSpec) -> bool:
 
 
 STRIP_ROWS = 8
-"""Rows up to which to read and write sums takes less time than to pack the matrix."""
+"""The most rows for which reading and writing sums takes less time than packing the matrix."""
 
 LINE = 32
-"""Columns of which a strip has a multiple."""
+"""The width of a strip is a multiple of this number of columns."""
 
 
 def reads_strips(spec: GemmSpec) -> bool:
-    """Whether rows of B, read in place, pass by a strip at a time (`gemm_strips`)."""
+    """Whether B is read in place, row by row, a strip of columns at a time (`gemm_strips`)."""
     if not isinstance(spec.b, Operand) or spec.bf16 or spec.row_start is not None or multiplies_rows(spec):
         return False
     n = spec.n.constant
@@ -378,7 +377,7 @@ def reads_strips(spec: GemmSpec) -> bool:
 
 
 def packs_b(spec: GemmSpec) -> bool:
-    """Whether B's panels are packed (or widened) first: not if they were when compiling, and not if they are rows of
+    """Whether B's panels are packed (or widened) first; not if they were at compile time, and not if they are rows of
     dot products."""
     if isinstance(spec.b, WidenedOperand):
         return True

@@ -1,8 +1,8 @@
-"""C text of a product of few rows by a large matrix that is read in place, a strip of columns at a
-time (`tiles/strips.h`).
+"""C text of a product of few rows by a large matrix that is read in place, a strip of columns at a time
+(`tiles/strips.h`).
 
 In: a `GemmSpec`. Out: a `Rendered`, as `gemm` makes of other products. Strips are the tasks of the
-threads; what an element is does not depend on their width.
+threads; the value of an element does not depend on their width.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, symbol
 from fxlite.scalar.index import Index
 
 STRIP_BYTES = 8 << 10
-"""Bytes of a row of a strip, at most: so long that memory is read ahead, and sums of all rows stay in the second-level
-cache (measured: strips of 2 KiB take 1.5 times as long)."""
+"""The most bytes of a row of a strip: long enough that memory is read ahead, and short enough that the sums of all rows
+stay in the second-level cache (measured: strips of 2 KiB take 1.5 times as long)."""
 
 _SUM_STEPS = constant("matrix", "SUM_STEPS")
 
@@ -30,7 +30,7 @@ class _Strips(Product):
         self.spec, self.vector, self.height = spec, spec.ctype, "tiles of all rows"
 
     def _count(self) -> None:
-        """The width of a strip: all threads have as many, of nearly the same width."""
+        """Compute the width of a strip: all threads have equally many, of nearly equal width."""
         n, body = self.base.n, self.body
         self.row_tiles = self.row_blocks = self.panel_blocks = Index.of(1)
         most = STRIP_BYTES // self.kind.item_bytes
@@ -52,13 +52,13 @@ class _Strips(Product):
         self.own_sums = Pointer("sums") + (symbol("this_thread()") if self.threads else Index.of(0)) * share
 
     def _panel(self, at: Place, slice_: Index, number: Index) -> None:
-        """A strip."""
+        """Print a strip."""
         body, spec = self.body, self.spec
         assert isinstance(spec.b, Operand)
         column_0 = body.let("column_0", at.panel * self.strip)
         columns = body.let("columns", f"fx_min(strip, {bare(spec.n - column_0)})", like=spec.n)
         total = body.pointer(spec.ctype, "total", self.own_sums)
-        apart = body.let("apart", self.strip + LINE)  # a power of two apart sums would share a cache set
+        apart = body.let("apart", self.strip + LINE)  # sums a power of two apart would share a cache set
         at = replace(at, column_0=column_0, columns=columns, rows=spec.m, sums=total, width=apart)
         left, right = (
             (spec.a.start(0), spec.a.row_stride, spec.a.col_stride),

@@ -1,18 +1,18 @@
-"""The walk over the tiles of any matrix product: what float, bf16 and integer products share.
+"""The walk over the tiles of any matrix product, shared by float, bf16 and integer products.
 
-In: a product's sizes, and a :class:`Product` that knows its tile: how its operands are loaded or
-packed, multiplied and finished. Out: one ``static`` C function. Blocks of rows times panels of the
-right operand are the tasks of the threads; in each, tile by tile, sums are computed into a small
-array and finished. A long K is :class:`Cut` into blocks, whose sums wait in the workspace:
+In: a product's sizes, and a :class:`Product` that knows how the operands of its tile are loaded or
+packed, multiplied and finished. Out: one ``static`` C function. Blocks of rows times panels of the right
+operand are the tasks of the threads; in each, tile by tile, sums are computed into a small array and
+finished. A long K is divided (:class:`Cut`) into blocks, whose sums wait in the workspace:
 
-- blocks are taken one after the other, so that what a task reads of one stays in the second-level
-  cache while the panels of the right operand pass by, which is read from memory once;
-- where the result has few tiles, *slices* of K become tasks of several threads ("split-K"), which
-  are added in order behind a barrier;
-- a right operand that threads widen is cut along K, panel by panel (``own``): floats of a whole
-  panel would leave the cache. Sums are the thread's own then.
+- blocks are processed one after the other, so that the part of a block that a task reads stays in the
+  second-level cache while the panels of the right operand, which is read from memory once, pass by;
+- if the result has few tiles, *slices* of K become tasks of several threads ("split-K"), which are added
+  in order after a barrier;
+- a right operand that threads widen is divided along K, panel by panel (``own``), because the floats of a
+  whole panel would leave the cache. Sums are then the thread's own.
 
-The cuts depend on sizes alone: results do not depend on the number of threads.
+The division depends on sizes alone, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -37,20 +37,18 @@ from fxlite.codegen.kernel.builder import (
 from fxlite.scalar.index import Index, Var, extremum, flatten, product
 
 FEW_ROWS = 6
-"""Rows that are one tile on every target."""
+"""A number of rows that is one tile on every target."""
 
 MOST_TILES = 16
-"""Tiles of a block of rows whose sums a thread keeps; where it widens B for them: with 512 steps of K their
-rows take a third of a cache of 1 MiB, and to widen a weight costs as much as to multiply it by 3 to
-5 rows."""
+"""Tiles of a block of rows whose sums a thread keeps. If it widens B for them: with 512 steps of K their rows take a
+third of a cache of 1 MiB, and widening a weight costs as much as multiplying it by 3 to 5 rows."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What is multiplied: ``ctype`` is the type of sums, ``item`` that of what operands are packed
-    as, of so many ``item_bytes``, which holds ``steps`` of K; ``rows`` is the macro of a tile's
-    height; an operand has ``parts``, one after the other, and ``rate`` products take as long as one
-    of floats."""
+    """What is multiplied: ``ctype`` is the type of sums; ``item`` is the type in which operands are packed, of
+    ``item_bytes``, which holds ``steps`` of K; ``rows`` is the macro of a tile's height; an operand has
+    ``parts``, one after the other; and ``rate`` products take as long as one of floats."""
 
     ctype: str
     item: str
@@ -73,9 +71,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Cut:
-    """K in ``slices`` of ``blocks`` blocks each, which have ``size`` steps, or if that is 0 are
-    nearly alike. ``own``: sums are the thread's own, those of so many panels at most (0: of all, in
-    memory of all)."""
+    """K in ``slices`` of ``blocks`` blocks each, which have ``size`` steps, or are nearly equal if that is 0.
+    ``own``: the sums are the thread's own, those of at most so many panels (0: the sums of all panels, in
+    shared memory)."""
 
     slices: int
     blocks: Index
@@ -84,18 +82,18 @@ class Cut:
 
     @property
     def total(self) -> Index:
-        """How many blocks there are in all."""
+        """The total number of blocks."""
         return self.slices * self.blocks
 
     def steps_of(self, depth: Index) -> Index:
-        """Steps of K in a block, at most."""
+        """The most steps of K in a block."""
         return Index.of(self.size) if self.size else divide_up(depth, self.total)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the walk is: a ``panel``, the steps of K from ``k_0`` on, a tile of ``rows`` rows and
-    ``columns`` columns; ``sums`` is where its sums are in memory, ``width`` apart."""
+    """Where the walk is: at a ``panel``, the steps of K from ``k_0`` on, a tile of ``rows`` rows and
+    ``columns`` columns; ``sums`` is the place of its sums in memory, in rows ``width`` apart."""
 
     batch: tuple[Index, ...]
     panel: Index
@@ -134,7 +132,7 @@ class Product:
         self.depth = divide_up(spec.k, tile.steps)
         self.repeats = product(extent for _, extent in spec.batch)
         self.panel_count = divide_up(spec.n, tile.width)
-        # Reading the right operand takes about as long as two rows do.
+        # Reading the right operand takes about as long as multiplying by two rows.
         work = divide_up(self.repeats * (spec.m + 2) * spec.n * spec.k, tile.rate)
         self.threads = work.constant is None or work.constant >= PARALLEL_PRODUCTS
         large = f" && {bare(work)} > PARALLEL_PRODUCTS" if work.constant is None else ""
@@ -146,10 +144,10 @@ class Product:
 
     # -- what a tile adds ----------------------------------------------------------------------
     def declare(self) -> None:
-        """Name what the whole function reads."""
+        """Define names that the whole function reads."""
 
     def phases(self) -> list[Callable[[str, str], None]]:
-        """What is done before: functions of a directive of OpenMP and its clauses."""
+        """The phases before the walk: functions of a directive of OpenMP and its clauses."""
         return []
 
     def row_blocks_text(self) -> str:
@@ -158,13 +156,13 @@ class Product:
         return self.count_blocks(bare(tile_bytes), self.repeats * self.panels)
 
     def panel_blocks_text(self) -> str:
-        """C expression of the number of blocks of panels, where K is cut."""
+        """C expression of the number of blocks of panels, if K is divided."""
         assert self.cut is not None
         tiles = self.row_tiles * self.repeats * self.cut.slices
         return f"count_panel_blocks({bare(self.panels)}, {bare(tiles)}, {bare(self.n_threads)})"
 
     def blocks_text(self) -> Size | str:
-        """How many blocks K is cut into, where that is no constant."""
+        """How many blocks K is divided into, if that is not a constant."""
         assert self.cut is not None
         return self.cut.blocks
 
@@ -173,17 +171,17 @@ class Product:
         return number
 
     def declare_sums(self) -> None:
-        """Memory of a task for its sums."""
+        """Declare a task's memory for its sums."""
 
     def declare_panel(self, at: Place) -> None:
-        """The panel that the tile reads."""
+        """Declare the panel that the tile reads."""
 
     def multiply(self, at: Place) -> None:
-        """The sums of a tile, of all K or one block, at ``at.sums``."""
+        """Print the sums of a tile, over all of K or one block, at ``at.sums``."""
         raise NotImplementedError
 
     def finish(self, at: Place) -> None:
-        """What becomes of the sums of a tile."""
+        """Print what happens to the sums of a tile."""
         self.finish_rows(at, self.base.epilogue)
 
     def about(self) -> list[str]:
@@ -191,7 +189,7 @@ class Product:
         return []
 
     def functions(self) -> list[str]:
-        """Lines of what stands before the function."""
+        """The lines before the function."""
         return []
 
     # -- the walk --------------------------------------------------------------------------------
@@ -227,8 +225,7 @@ class Product:
         return self.function(self.functions())
 
     def function(self, before: list[str]) -> Rendered:
-        """The comment that says how it is computed, what stands before it, its head and its
-        body."""
+        """The comment that says how it is computed, the lines before it, its head and its body."""
         spec = self.base
         sizes = ", ".join(f"{name} = {bare(getattr(spec, name))}" for name in "mnk")
         height = self.height or f"tiles of {self.kind.rows}"
@@ -238,12 +235,12 @@ class Product:
         return replace(made, text="\n".join([*before, made.text]))
 
     def count_blocks(self, tile_bytes: str, others: Index) -> str:
-        """The call that says how many blocks of rows there are."""
+        """The call that computes the number of blocks of rows."""
         given = f"{bare(self.row_tiles)}, {tile_bytes}, {bare(others)}, {bare(self.n_threads)}"
         return f"count_row_blocks({given})"
 
     def _count(self) -> None:
-        """Numbers of tiles, panels and blocks."""
+        """Compute the numbers of tiles, panels and blocks."""
         m, body, rows = self.base.m, self.body, self.kind.rows
         self.row_tiles = self.row_blocks = self.panel_blocks = Index.of(1)
         if not self.one_tile:
@@ -262,7 +259,7 @@ class Product:
 
     @property
     def by_panel(self) -> bool:
-        """Whether a task has one panel."""
+        """Whether a task has a single panel."""
         return self.cut is None or self.cut.own == 1
 
     @property
@@ -271,8 +268,8 @@ class Product:
         return self.base.m.constant is not None and self.base.m.constant <= FEW_ROWS
 
     def allot(self, name: str, ctype: str, count: Index, item_bytes: int, said: Index | None = None) -> Pointer:
-        """The next part of the workspace, and its name; ``said``: the count in names of the
-        function, in which what comes behind it is found."""
+        """The next part of the workspace, and its name; ``said`` is the count in names of the function, with
+        which the place after it is computed."""
         before, start = self.allotted, "workspace"
         if before is not None:
             start = str(before[1]) if ctype == before[0] else f"(void *)({before[1]})"
@@ -282,7 +279,7 @@ class Product:
         return made
 
     def name_batch(self, found: list[Index]) -> None:
-        """Variables of the batch that no loop declares, as it has one trip."""
+        """Define variables of the batch that no loop declares, because it has one iteration."""
         for (name, _), variable in zip(self.base.batch, found, strict=True):
             if variable.constant is not None:
                 self.body.let(name, str(variable.constant))
@@ -294,19 +291,19 @@ class Product:
 
     @contextmanager
     def tiles_of(self, row_block: Index) -> Iterator[Index]:
-        """The loop over a block's tiles of rows."""
+        """A loop over a block's tiles of rows."""
         first = row_block * self.row_tiles // self.row_blocks
         last = (row_block + 1) * self.row_tiles // self.row_blocks
         with self.body.loop("tile_index", last, first) as tile:
             yield tile if self.one_tile else self.named("tile_index", self.row_tiles)
 
     def _tasks(self, directive: str, clauses: str) -> None:
-        """Blocks of rows times panels."""
+        """Print the loops over blocks of rows and panels."""
         spec, body, cut = self.base, self.body, self.cut or Cut(1, Index.of(1))
         inner = ("panel", self.panels) if self.by_panel else ("panel_block", self.panel_blocks)
         slices = ("slice", Index.of(cut.slices))
         loops = [*spec.batch, slices, ("row_block", self.row_blocks), inner]
-        # Half of the tiles of a symmetric product: tasks take unlike times, and threads take turns.
+        # Half of the tiles of a symmetric product are left out: tasks differ in length, so threads take turns.
         schedule = "static, 1" if self.is_symmetric else "static"
         with body.shared(loops, directive, clauses, schedule) as found:
             *batch, slice_, row_block, task = found
@@ -344,13 +341,13 @@ class Product:
         return k_0, self.body.let("depth", after - k_0)
 
     def blank(self, batch: tuple[Index, ...], panel: Index = _ZERO) -> Place:
-        """The first tile of a panel, all of K."""
+        """The first tile of a panel, with all of K."""
         at = dict.fromkeys(("column_0", "columns", "k_0", "block", "row_block", "tile", "row_0"), _ZERO)
         sums, rows = Pointer("tile"), _ZERO
         return Place(batch=batch, panel=panel, depth=self.depth, rows=rows, sums=sums, width=self.width, **at)
 
     def whole_tile(self) -> Place:
-        """A tile that is a function's own: its places are parameters."""
+        """The tile of a function of its own, whose positions are parameters."""
         parts = {"row_0": self.base.m, "rows": self.base.m, "column_0": self.base.n}
         at = {name: self.named(name, extent) for name, extent in parts.items()}
         columns = symbol("columns", smaller(self.base.n, self.width))
@@ -362,13 +359,13 @@ class Product:
         return Index.of(Var(name, extent))
 
     def in_panel(self, at: Place) -> Place:
-        """With the columns of its panel."""
+        """The place with the columns of its panel."""
         column_0 = self.body.let("column_0", at.panel * self.width)
         columns = smaller(self.base.n - column_0, self.width)
         return replace(at, column_0=column_0, columns=self.body.let("columns", columns, "int"))
 
     def in_tile(self, at: Place, tile: Index) -> Place:
-        """With the rows of a tile; tiles differ in height by one at most, or by whole 16 rows."""
+        """The place with the rows of a tile; tiles differ in height by at most one row, or by whole 16 rows."""
         m, let = self.base.m, self.body.let
         if self.one_tile:
             return replace(at, tile=tile, row_0=_ZERO, rows=m)
@@ -382,7 +379,7 @@ class Product:
         return replace(at, tile=tile, row_0=row_0, rows=let("rows", rows, "int", m))
 
     def _panel(self, at: Place, slice_: Index, number: Index) -> None:
-        """Tile by tile, the sums and, if they are whole, the epilogue; ``number`` counts the panels
+        """Print, tile by tile, the sums and, if they are complete, the epilogue; ``number`` counts the panels
         of the task."""
         body, cut = self.body, self.cut
         at = self.in_panel(at)
@@ -404,7 +401,7 @@ class Product:
                     self.finish(at)
 
     def _sums(self, at: Place, slice_: Index, number: Index) -> Pointer:
-        """Where the sums of a tile wait."""
+        """The place where the sums of a tile wait."""
         assert self.cut is not None
         if self.cut.own:
             first = at.row_block * self.row_tiles // self.row_blocks
@@ -417,7 +414,7 @@ class Product:
         return self.body.pointer(self.kind.ctype, "total", start)
 
     def _join_slices(self, cut: Cut, directive: str) -> None:
-        """Slices added in order, and the epilogue."""
+        """Print the addition of slices in order, and the epilogue."""
         body = self.body
         body.comment("All sums are there: the epilogue.")
         loops = [*self.base.batch, ("tile_index", self.row_tiles), ("panel", self.panels)]
@@ -438,12 +435,12 @@ class Product:
 
     # -- symmetric products ----------------------------------------------------------------------
     def leave_out_mirrored(self, at: Place) -> None:
-        """Go on with the next tile where all of this one is above the diagonal."""
+        """Continue with the next tile if all of this one is above the diagonal."""
         if self.is_symmetric:
             self.body.put(f"if ({bare(at.column_0)} >= {bare(at.row_0 + at.rows)}) continue;")
 
     def finish_mirrored(self, at: Place, epilogue: Callable[[str, Index, Index], str]) -> None:
-        """The epilogue for the elements of a finished tile up to the diagonal, and for their mirror images."""
+        """Print the epilogue for the elements of a finished tile up to the diagonal, and for their mirror images."""
         body, simd = self.body, "#pragma omp simd"
         with self.rows_of(at) as (i, row):
             columns = body.let("up_to", smaller(at.columns, row + 1 - at.column_0))
@@ -460,9 +457,9 @@ class Product:
     # -- finishing -------------------------------------------------------------------------------
     @contextmanager
     def rows_of(self, at: Place) -> Iterator[tuple[Index, Index]]:
-        """The loop over a tile's rows: the index in the tile, and the row.
+        """A loop over a tile's rows: the index in the tile, and the row.
 
-        Indices are int64_t: products of int may wrap around for all GCC knows (-fwrapv), so that it
+        Indices are int64_t: as far as GCC knows (-fwrapv), products of int may wrap around, so that it
         would gather the tile element by element (measured: 20 % of a product at k = 64)."""
         with self.body.loop("i", at.rows) as i:
             yield i, self.body.let("row", at.row_0 + i, like=self.base.m - 1)
@@ -474,8 +471,8 @@ class Product:
         total: Callable[[Index, Index], str] | None = None,
         before: Callable[[Index], None] | None = None,
     ) -> None:
-        """Loops over a finished tile around the statements of an epilogue. ``total``: the finished
-        sum; ``before`` puts what a row's statements read."""
+        """Print loops over a finished tile around the statements of an epilogue. ``total`` is the finished
+        sum; ``before`` prints what the statements of a row read."""
         body, total = self.body, total or at.sum
         with self.rows_of(at) as (i, row):
             if before is not None:

@@ -1,1 +1,1 @@
-"""From a group of nodes to the C function of a template: the slots filled, the choices listed."""
+"""From a group of nodes to the C function of a template: filling its slots, and listing its choices."""

@@ -1,11 +1,11 @@
-"""Decisions about a kernel as data: what could be done in place of what its model does, what each way would
-cost, what is done and why.
+"""Decisions about a kernel as data: what could be done instead of the model's choice, what each way would cost, what
+is done, and why.
 
-In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision` records, which
-templates give beside the text that they print; `fxlite.codegen.tuning` measures the alternatives and
-gives its choice to the template in place of the model's. They only list and predict: the decision is
-`conv_plan.plan_of`, `gemm_spec.copies_a` and `attention.keys_per_block`, and a spec's ``measured`` tells
-them to do otherwise. Costs are rough: they rank, and rule out what cannot be the best.
+In: a group, or the spec of a convolution, a product or an attention. Out: :class:`Decision` records, which templates
+return together with the text that they print; `fxlite.codegen.tuning` measures the alternatives and passes its choice
+to the template in place of the model's. This module only lists and predicts: the decisions are made by
+`conv_plan.plan_of`, `gemm_spec.copies_a` and `attention.keys_per_block`, and a spec's ``measured`` overrides them.
+Costs are rough: they rank alternatives, and rule out those that cannot be the best.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ NO_CHOICE: Choice = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to compute a kernel. ``cycles`` is what the model predicts, on one core that does a
-    vector of multiply-adds a cycle; None where sizes are not known, or no model says."""
+    """One way to compute a kernel. ``cycles`` is the model's prediction for one core that does a vector of
+    multiply-adds per cycle; None if sizes are not known, or no model predicts it."""
 
     name: str
     cycles: float | None = None
@@ -56,8 +56,8 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a kernel does about ``subject``: the ``chosen`` one of the alternatives, because of
-    ``reason``. Any of them gives the kernel's result, up to rounding."""
+    """A kernel's decision about ``subject``: the ``chosen`` alternative and the ``reason``. All alternatives
+    give the same result up to rounding."""
 
     subject: str
     alternatives: tuple[Alternative, ...]
@@ -71,7 +71,7 @@ class Decision:
         return sorted(left, key=lambda a: (a.cycles is None, a.cycles or 0))
 
     def cycles(self, name: str) -> float | None:
-        """The prediction for an alternative. Raises KeyError for a name that is none of them."""
+        """The prediction for an alternative. Raises KeyError for an unknown name."""
         return {a.name: a.cycles for a in self.alternatives}[name]
 
     def __str__(self) -> str:
@@ -82,29 +82,29 @@ class Decision:
 
 # -- what each template could do -------------------------------------------------------------------
 VECTOR_BYTES = 64
-"""Of the processor that predictions are for; others need more cycles, for all alternatives."""
+"""Properties of the processor for which predictions are made; others need more cycles, for all alternatives."""
 
 LEAST_ROWS = 22
-"""Rows of a product from which copying them first may pay: two tiles."""
+"""Rows of a product from which copying them first may be faster: two tiles."""
 
 
 OUTSIDE = frozenset(("threads", "epilogue"))
-"""Subjects of decisions that show in the calls of kernels and not in their text."""
+"""Subjects of decisions that affect the calls of kernels and not their text."""
 
 MOST_FLOPS = 16e6
-"""Of a kernel for which one thread may be as fast as all of them: about 0.1 ms of work."""
+"""The most FLOPs of a kernel for which one thread may be as fast as all of them: about 0.1 ms of work."""
 
 
 # ---- any kernel -----------------------------------------------------------------------------
 
 
 def thread_decision(group: Group, choice: Choice) -> tuple[Decision, ...]:
-    """Whether threads share a kernel that has work for several. A large one is always shared, and
+    """Whether threads share a kernel that has enough work for several. A large kernel is always shared, and
     one of unknown size decides when it is called."""
     if any(type(size) is not int for node in group.members for size in node.type.shape):
         return ()
     flops = sum(node_cost(node).flops or 0 for node in group.members)
-    if type(flops) is not int or flops > MOST_FLOPS:  # a named size that is summed over
+    if type(flops) is not int or flops > MOST_FLOPS:  # not an int if a named size is summed over
         return ()
     chosen = choice.get("threads", "all")
     why = "there is enough work" if chosen == "all" else "it was measured"
@@ -112,7 +112,7 @@ def thread_decision(group: Group, choice: Choice) -> tuple[Decision, ...]:
 
 
 def epilogue_decision(group: Group) -> tuple[Decision, ...]:
-    """Whether what follows a contraction runs over its tiles, or in a kernel of its own."""
+    """Whether the operations after a contraction run over its tiles, or in a kernel of their own."""
     if group.anchor is None or group.anchor is group.root:
         return ()
     names = (Alternative("fused"), Alternative("separate"))
@@ -123,8 +123,8 @@ def epilogue_decision(group: Group) -> tuple[Decision, ...]:
 
 
 def conv_plans(spec: ConvSpec) -> list[str]:
-    """The plans that can compute the convolution of an image whose channels are not last. Where
-    bf16 will do, some are in float: that is more exact."""
+    """The plans that can compute the convolution of an image whose channels are not last. Even where bf16 is
+    permitted, some are in float, which is more accurate."""
     found = ["channels", "pixels"]
     if is_pointwise(spec):
         found.append("product")
@@ -141,7 +141,7 @@ def conv_plans(spec: ConvSpec) -> list[str]:
 
 
 def conv_decisions(spec: ConvSpec) -> tuple[Decision, ...]:
-    """The convolution's plan; of channels-last images there is one."""
+    """The decision about the convolution's plan; for channels-last images there is only one plan."""
     if spec.x_last or spec.y_last or spec.has_names:
         return ()
     found = tuple(Alternative(name, conv_cycles(spec, name)) for name in conv_plans(spec))
@@ -154,7 +154,7 @@ def _plan_name(spec: ConvSpec) -> str:
 
 
 def _conv_reason(spec: ConvSpec) -> str:
-    """Why `plan_of` says what it says."""
+    """The reason for the choice of `plan_of`."""
     if spec.measured:
         return "it was measured to be the fastest"
     return {
@@ -167,8 +167,8 @@ def _conv_reason(spec: ConvSpec) -> str:
 
 
 def conv_cycles(spec: ConvSpec, name: str) -> float | None:
-    """Vectors of multiply-adds, what else is done with each tile, and the weights' bytes. None for
-    images of unknown size; an unknown number of images counts as one."""
+    """Cycles for vectors of multiply-adds, for other work on each tile, and for the bytes of the weights. None
+    for images of unknown size; an unknown number of images counts as one."""
     oh, ow = (size.constant for size in spec.output_size())
     if oh is None or ow is None:
         return None
@@ -203,8 +203,8 @@ def conv_cycles(spec: ConvSpec, name: str) -> float | None:
 
 
 def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
-    """Whether A's rows are copied, as `copies_a` says, and how many of them make a block; whether K
-    is cut, or short enough for an epilogue in registers."""
+    """The decisions whether A's rows are copied, given by `copies_a`, how many of them form a block, and
+    whether K is divided, or short enough for an epilogue in registers."""
     sizes = [size.constant for size in (spec.m, spec.n, spec.k)]
     known = None not in sizes
     m, n, k = (size or 0 if known else 0 for size in sizes)
@@ -240,7 +240,7 @@ def gemm_decisions(spec: GemmSpec, copies_a: bool) -> tuple[Decision, ...]:
 
 
 def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
-    """The plan for few queries; how many keys make a block for more."""
+    """The decisions about the plan for few queries, and about the number of keys in a block for more."""
     found: list[Decision] = []
     if may_read_once(spec):
         plans = (Alternative("rows"), Alternative("tiles"))
@@ -250,7 +250,7 @@ def attention_decisions(spec: AttentionSpec) -> tuple[Decision, ...]:
     if not has_few_rows(spec):
         block = keys_per_block(spec)
         sizes = [size for size in (64, 128, 256, 512) if size in (block // 2, block, block * 2)]
-        if (keys := spec.keys.constant) is not None:  # blocks that hold all are one and the same
+        if (keys := spec.keys.constant) is not None:  # all blocks that hold every key are the same
             sizes = [s for s in sizes if s == block or min(s, block) < keys]
         names = tuple(Alternative(str(size)) for size in sizes)
         if len(names) > 1:

@@ -1,4 +1,4 @@
-"""Match convolutions to their templates: of floats (`conv`, on the tiles of AMX too), of
+"""Match convolutions to their templates: those of floats (`conv`, also on the tiles of AMX) and of
 8-bit integers (`conv_int8`).
 
 In and out as in :mod:`fxlite.codegen.c.templates`.
@@ -69,9 +69,8 @@ SMALL_WEIGHTS = "small_weights"
 
 @dataclass(frozen=True)
 class _Matched:
-    """A group that is a convolution: the printer of its epilogue, the spec but for what numbers are
-    multiplied, the weight's name once it is packed and its values [K, C / groups, R, S], if they are
-    known."""
+    """A group that is a convolution: the printer of its epilogue, the spec except for the type of the numbers,
+    the name of the packed weight, and the weight's values [K, C / groups, R, S] if they are known."""
 
     c: Contraction
     emitter: Epilogue
@@ -80,7 +79,7 @@ class _Matched:
     weight: Array | None
 
     def place(self, n: Index, k: Index, oh: Index, ow: Index) -> dict[Var, Index]:
-        """What coordinates of the result are at a position."""
+        """The values of the result's coordinates at a position."""
         coordinates = self.c.coordinates
         axes = (n, k, ow) if len(coordinates) == 3 else (n, k, oh, ow)
         if self.spec.x_last:
@@ -92,7 +91,7 @@ class _Matched:
         return self.emitter.print(total, self.place(n, k, oh, ow))
 
     def statements(self, total: str, **place: Index) -> tuple[Sequence[Stmt], list[Buffer], Var]:
-        """The same as statements, with the buffers that they use, and the variable of channels."""
+        """The epilogue as statements, with the buffers that they use, and the variable of channels."""
         env = self.place(**place)
         channel = env[self.channel].single_atom
         assert isinstance(channel, Var)
@@ -106,7 +105,7 @@ class _Matched:
 
 
 def _named_as(index: Index, like: Var) -> Index:
-    """An index; a variable in the limits of the coordinate that it stands for."""
+    """An index; if it is a variable, within the limits of the coordinate that it replaces."""
     atom = index.single_atom
     return named(atom.name, like) if isinstance(atom, Var) else index
 
@@ -162,7 +161,7 @@ def _matched(c: Contraction, name: str, weights: dict[Node, Any], locations: lis
 
 # -- of floats -------------------------------------------------------------------------------------
 def declines_conv(node: Node) -> str:
-    """It computes float convolutions."""
+    """The template computes float convolutions."""
     return declines_types(node) or _declines_one(node.args[1])
 
 
@@ -173,8 +172,8 @@ def _declines_one(weight: Node) -> str:
 def render_conv_node(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
 ) -> TemplateFunction:
-    """A convolution in either layout; one of 1x1 whose rows are pixels is a product. ``parts`` as
-    for products; 2 counts for products, and on tiles."""
+    """A convolution in either layout; a 1x1 convolution whose rows are pixels is a product. ``parts`` are as
+    for products; 2 applies to products and to tiles."""
     c = lower_contraction(group)
     found = _matched(c, name, weights, locations, described(group, choice))
     spec, output = found.spec, found.emitter.output
@@ -227,9 +226,9 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:
-    """True if the epilogue uses the output's row and column only to address arrays of that size, so
-    that one loop may run over both. The loop's index stands for the column: there is none in the
-    addresses of images that are one pixel wide."""
+    """True if the epilogue uses the output's row and column only to address arrays of that size, so that one
+    loop may run over both. The loop's index then replaces the column; the addresses of images that are one
+    pixel wide have no column."""
     row, column = c.coordinates[2:]
     if column.extent == 1:
         return False
@@ -242,7 +241,7 @@ def _joinable(c: Contraction, output: Buffer) -> bool:
 
 # -- of integers -----------------------------------------------------------------------------------
 def declines_int_conv(node: Node) -> str:
-    """It computes convolutions of integers with a weight that is known when compiling."""
+    """The template computes convolutions of integers with a weight that is known at compile time."""
     weight = node.args[1]
     if reason := declines_weights(weight):
         return reason

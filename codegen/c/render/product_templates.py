@@ -1,6 +1,5 @@
-"""Match products to their templates: of float matrices (`gemm`), and of integers: linear and matmul of i8
-and u8, and linear layers with integer weights.
-
+"""Match products to their templates: those of float matrices (`gemm`), and of integers: linear and matmul
+of i8 and u8, and linear layers with integer weights.
 In and out as in :mod:`fxlite.codegen.c.templates`.
 """
 
@@ -60,19 +59,19 @@ from fxlite.scalar.index import Index, Var, flatten, product
 from fxlite.types import dtypes
 
 SPLIT_ROWS = 16
-"""Rows from which products of split operands are taken. With fewer, to read the weight is what
-takes the time, and split it is as large as it was."""
+"""Rows from which products of split operands are used. With fewer, most of the time goes into reading the weight, and
+the split weight is as large as the original."""
 
 SPLIT_SIDES = 64
-"""Columns and steps of K from which they are. Measured with AMX, by the time of floats: 12544 x 16 x 96 3.0,
-784 x 144 x 32 1.8, 3136 x 64 x 64 1.05, 784 x 128 x 128 0.63."""
+"""Columns and steps of K from which they are used. Measured with AMX, relative to the time of floats: 12544 x 16 x 96
+3.0, 784 x 144 x 32 1.8, 3136 x 64 x 64 1.05, 784 x 128 x 128 0.63."""
 
 
 def render_gemm_node(
     group: Group, name: str, weights: dict[Node, Any], locations: list[str], parts: int = 0, choice: Choice = NO_CHOICE
 ) -> TemplateFunction:
-    """A product of two matrices, or batches of them. ``parts``: how many bf16 stand for an operand
-    of a product with a weight; 0 for itself."""
+    """A product of two matrices, or batches of them. ``parts`` is the number of bf16 into which an operand of
+    a product with a weight is split; 0 if it stays as it is."""
     c, p, emitter = matched_product(group, locations)
     if not parts and _is_better_transposed(c, p):
         assert p.m is not None
@@ -116,8 +115,8 @@ def render_gemm_node(
 
 
 def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
-    """Whether rows of the left operand, which are in many pieces, would have to be copied for a few columns: these
-    are rows of the transposed product, by a matrix that is read in place."""
+    """Whether rows of the left operand, which are in many pieces, would have to be copied for a few columns: those
+    columns are rows of the transposed product, whose other matrix is read in place."""
     if p.m is None or not at_most(p.n.extent, STRIP_ROWS):
         return False
     left = address(p.a, c.buffer(p.a.buffer))
@@ -125,7 +124,7 @@ def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
 
 
 def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int) -> PackedWeight:
-    """The [K, N] matrix that a load of a weight reads, in panels; of pairs of bf16, if of parts."""
+    """The [K, N] matrix that a load of a weight reads, in panels; with ``parts``, of pairs of bf16."""
     depth, columns = k.extent.constant, n.extent.constant
     offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))
     if depth is None or columns is None or offset is None or None in steps:
@@ -149,14 +148,14 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
 
 # -- of floats -------------------------------------------------------------------------------------
 FETCHED = 1 << 19
-"""Bytes of an array of floats from which its tiles are fetched: half a second-level cache."""
+"""Bytes of a float array from which its tiles are prefetched: half a second-level cache."""
 
 FETCHING_DEPTH = 64
-"""Steps of K that leave time for it."""
+"""The least steps of K that leave time for it."""
 
 
 def declines_int_linear(node: Node) -> str:
-    """It computes integer products with a weight that is known when compiling, and something to do."""
+    """The template computes integer products with a weight that is known at compile time, if there are elements."""
     weight = node.args[1]
     if reason := declines_weights(weight):
         return reason
@@ -164,7 +163,7 @@ def declines_int_linear(node: Node) -> str:
 
 
 def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
-    """A product of integers and a weight that is packed when the model is compiled."""
+    """A product of integers and a weight that is packed at compile time."""
     c, p, emitter = matched_product(group, locations)
     x, weight = c.anchor.args[:2]
     zero_point = c.anchor.bound["x_zero_point"]
@@ -197,8 +196,8 @@ def render_int_linear(group: Group, name: str, weights: dict[Node, Any], locatio
 
 
 def _fetched(c: Contraction, p: MatrixProduct) -> Callable[[Index, Index], list[tuple[Pointer, Index]]] | None:
-    """Arrays of floats of the output's size, if they are large: where a tile of each begins, and
-    the distance of its rows."""
+    """For each large float array of the output's size, the start of a tile and the distance of its
+    rows."""
     output = p.output
     size = product(output.shape).constant
     if output.dtype is not dtypes.float32 or p.m is None or not size or 4 * size < FETCHED:
@@ -216,13 +215,13 @@ def _fetched(c: Contraction, p: MatrixProduct) -> Callable[[Index, Index], list[
 
 
 def declines_int_matmul(node: Node) -> str:
-    """It computes integer products of two matrices (or batches of them), of which one is computed."""
+    """The template computes integer products of two matrices, or batches of them, whose right operand is computed."""
     vectors = [str(v) for v in node.args if not isinstance(v, Node) or v.type.rank < 2]
     return f"{' and '.join(vectors)} is no matrix" if vectors else ""
 
 
 def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
-    """A product of two activations: the right one is packed in the workspace at each call."""
+    """A product of two activations; the right one is packed into the workspace in each call."""
     c, p, emitter = matched_product(group, locations)
     parameters = emitter.parameters([p.a.buffer, p.b.buffer], [])
     zero_points = [c.anchor.bound[f"{v}_zero_point"] for v in "xy"]
@@ -242,7 +241,7 @@ def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locatio
 
 
 def with_packed_integers(parameters: Sequence[tuple[str, str]], packed_name: str) -> list[tuple[str, str]]:
-    """Parameters and arguments, the packed weight as quads."""
+    """Parameters and arguments, with the packed weight as quads."""
     quads = f"const int32_t *restrict {packed_name}"
     return [(quads if name == packed_name else text, name) for text, name in parameters]
 
@@ -259,7 +258,7 @@ def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
 
 # -- integer weights alone -------------------------------------------------------------------------
 def declines_weight_only(node: Node) -> str:
-    """It takes constant weights and scales, and one group or groups of whole words of 32 bits."""
+    """The template takes constant weights and scales, with one group or groups of whole words of 32 bits."""
     weight, scale = node.args[1:3]
     if reason := declines_weights(weight) or declines_weights(scale):
         return reason
@@ -271,7 +270,7 @@ def declines_weight_only(node: Node) -> str:
 
 
 def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:
-    """A product of floats and a weight of 8 or 4 bits, which is unpacked in registers."""
+    """A product of floats and an 8-bit or 4-bit weight, which is unpacked in registers."""
     c, p, emitter = matched_product(group, locations)
     x, weight, scale = c.anchor.args[:3]
     bits = c.anchor.bound["bits"]

@@ -1,9 +1,9 @@
-"""Routines: ops that C computes by a function of its own for each row or matrix, sorting, the
-factors of matrices and random bits.
+"""Routines: ops that C computes by a function of its own for each row or matrix: sorting, matrix
+factorizations and random bits.
 
-In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a
-call of a tile (``sorting.h``, ``factor.h`` and ``orthogonal.h`` in ``tiles/numeric``); of a single
-matrix the threads share the tile's own loops. Scratch is each thread's own.
+In: a group that is one such op. Out: a loop over rows or matrices, which threads share, around a call of
+a tile (``sorting.h``, ``factor.h`` and ``orthogonal.h`` in ``tiles/numeric``); for a single matrix the
+threads share the tile's own loops. Scratch belongs to a thread.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ LANE_BYTES = constant("numeric/sorting", "LANE_BYTES")
 
 @dataclass(frozen=True)
 class Routine:
-    """How a tile is called. ``sizes``: of a node, ``items`` among them, the calls of the tile;
-    ``call``: the tile and its arguments, of sizes, the item's number and scratch; ``scratch``: its
-    bytes for one call, where it takes any; ``failure``: what is said where it gives a column;
-    ``rows``: a tile for several rows, where they are short."""
+    """How a tile is called. ``sizes`` gives the sizes of a node, with the number of calls under ``items``;
+    ``call`` is the call, given sizes, the item's number and scratch; ``scratch`` is the number of scratch bytes
+    for one call, if it needs any; ``failure`` is the error text if the tile returns a column; ``rows`` is a
+    tile for several short rows."""
 
     sizes: Callable[[Node], dict[str, Dim]]
     call: Callable[[Node, Sizes, Index, str, str], str]
@@ -57,24 +57,24 @@ class Routine:
 
 
 def ctype_of(dtype: DType) -> str:
-    """The type that stands for numbers of a dtype in names of tiles."""
+    """The name of a dtype's type in the names of tiles."""
     return "uint8_t" if dtype.is_bool else dtype.c_name
 
 
 def declines_numbers(node: Node) -> str:
-    """It computes all dtypes but half types."""
+    """The template computes all dtypes except half types."""
     kind = node.args[0].type.dtype
     return "" if kind.compute is kind else f"it takes no {kind}: cast to {kind.compute}"
 
 
 def declines_inexact(node: Node) -> str:
-    """It computes float32, float64 and complex numbers."""
+    """The template computes float32, float64 and complex numbers."""
     kind = node.args[0].type.dtype
     return "" if kind.is_complex or kind.name in ("f32", "f64") else f"it takes f32, f64 or complex numbers, not {kind}"
 
 
 def declines_matrices(node: Node) -> str:
-    """It computes float32 and float64, of a node with elements that no loops compute."""
+    """The template computes float32 and float64; results without elements are left to loops."""
     kind = node.args[0].type.dtype
     if kind.name not in ("f32", "f64"):
         return f"it takes f32 or f64, not {kind}"
@@ -136,7 +136,7 @@ def _places(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -
 
 # -- random bits -----------------------------------------------------------------------------------
 def declines_words(node: Node) -> str:
-    """It computes random bits of some size: of few words each reader computes its own."""
+    """The template computes many random bits; if there are few words, each reader computes its own."""
     size = node.type.size
     return f"of {size} words, each reader computes its own" if type(size) is int and size < FEW_WORDS else ""
 
@@ -170,8 +170,8 @@ def _row_matrix_sizes(node: Node) -> dict[str, Dim]:
 
 
 def _matrix_call(tile: str, **parts: str) -> Callable[[Node, Sizes, Index, str, str], str]:
-    """A tile of threads, sizes, the item's part of operands and result, and scratch. ``parts``: of
-    what extents each part is, in names of sizes and numbers."""
+    """A call of a tile with threads, sizes, the item's parts of operands and result, and scratch. ``parts``
+    gives the extents of each part, as names of sizes and numbers."""
 
     def call(node: Node, sizes: Sizes, item: Index, threads: str, scratch: str) -> str:
         dtype = node.type.dtype
@@ -192,7 +192,7 @@ def _names(node: Node) -> list[str]:
 
 
 def _block(n: Any) -> int:
-    """Bytes of the rows of n elements that are sorted side by side."""
+    """Bytes of the rows of n elements that are sorted together."""
     known = n if type(n) is int else n.constant if isinstance(n, Index) else None
     return (MOST_IN_LANES if known is None else known if known <= MOST_IN_LANES else 0) * LANE_BYTES
 
@@ -237,7 +237,7 @@ SVD = Routine(
 
 
 def scratch_of(routine: Routine, node: Node) -> Dim:
-    """Bytes of scratch that one call of the tile takes."""
+    """Bytes of scratch for one call of the tile."""
     if routine.scratch is None:
         return 0
     return shapes.normalize(routine.scratch(routine.sizes(node), node.args[0].type.dtype.itemsize))
@@ -304,7 +304,7 @@ def render_routine(
 
 
 def _lanes(body: Body, n: Index, rows: Index, itemsize: int) -> Index:
-    """How many rows of n elements a call sorts."""
+    """How many rows of n elements one call sorts."""
     most = LANE_BYTES // itemsize
     if n.constant is not None:
         few = rows.constant is not None and rows.constant < 3
@@ -323,14 +323,14 @@ def _atom(size: Index) -> str:
 
 
 def declines_fourier(node: Node) -> str:
-    """It computes transforms of two points or more."""
+    """The template computes transforms of at least two points."""
     points = int(node.type.shape[-1])
     return "" if 1 < points <= 2**26 else f"it takes 2 to 2**26 points, not {points}"
 
 
 def radices(size: int) -> list[int]:
-    """The radices of the passes: fours first, whose loops are written for few transforms, then a
-    two, threes, fives and other primes."""
+    """The radices of the passes: first fours, whose loops are designed for few transforms, then a two,
+    threes, fives and other primes."""
     found: list[int] = []
     for radix in (4, 2, 3, 5):
         while size % radix == 0:
@@ -347,16 +347,16 @@ def radices(size: int) -> list[int]:
 
 @functools.cache
 def chirp_length(size: int) -> int | None:
-    """Of how many points the transforms are by which one of ``size`` is computed as a convolution;
-    None where its own passes take less."""
+    """The number of points of the transforms by which one of ``size`` is computed as a convolution; None if
+    its own passes take less time."""
     least = 1 << (2 * size - 2).bit_length()
     found = min((n for n in (least, least // 4 * 3, least // 8 * 5) if n >= 2 * size - 1), key=_steps)
     return found if _steps(size) > 2 * _steps(found) + 8 * found else None
 
 
 def _steps(size: int) -> int:
-    """What the passes of a transform take: about ``radix`` steps for each point, 3 times as many for
-    primes above 5, and 8 times in the first passes, whose loops are short (measured)."""
+    """The cost of the passes of a transform: about ``radix`` steps for each point, 3 times as many for
+    primes above 5, and 8 times as many in the first passes, whose loops are short (measured)."""
     found, count = 0, 1
     for radix in radices(size):
         found += size * radix * (1 if radix <= 5 else 3 if count >= 16 else 8)
@@ -365,8 +365,8 @@ def _steps(size: int) -> int:
 
 
 def chirp(size: int, length: int, dtype: np.dtype[Any]) -> Array:
-    """``exp(-pi i k k / size)``, and the transform over ``length`` points of its conjugate, with
-    itself turned round behind zeros: real parts, then imaginary ones, of each."""
+    """``exp(-pi i k k / size)``, and the transform over ``length`` points of its conjugate followed by zeros
+    and its reversal: real parts, then imaginary parts, of each."""
     k = np.arange(size, dtype=np.int64)
     own = roots_of_unity(2 * size, "complex128")[k * k % (2 * size)]
     filtering = np.zeros(length, np.complex128)
@@ -377,8 +377,8 @@ def chirp(size: int, length: int, dtype: np.dtype[Any]) -> Array:
 
 
 def factors(size: int, dtype: np.dtype[Any]) -> Array:
-    """What the passes multiply by, one after another: for each ``exp(-2 pi i p k / length)``, real
-    parts, then imaginary ones; behind those of a prime above 5 its roots of unity."""
+    """The factors of the passes, one after another: for each pass ``exp(-2 pi i p k / length)``, first real
+    parts, then imaginary parts; for a prime above 5 followed by its roots of unity."""
     parts: list[Array] = []
     length = size
     for radix in radices(size):

@@ -1,7 +1,6 @@
-"""What the templates of C have in common: the function they render, and the text of its slots.
+"""The parts that the templates of C share: the function they render, and the text of its slots.
 
-In: a contraction (:mod:`fxlite.codegen.kernel.lower`). Out: operands, epilogues and arguments
-in C.
+In: a contraction (:mod:`fxlite.codegen.kernel.lower`). Out: operands, epilogues and arguments in C.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from fxlite.scalar.index import Index, Var, flatten
 
 @dataclass(frozen=True)
 class TemplateFunction:
-    """A rendered template. ``arguments`` are the C expressions its parameters take, in order;
-    ``packed`` holds the packed weights by name; ``scratch`` is a number of bytes in C;
-    ``decisions`` are those that were made about it."""
+    """A rendered template. ``arguments`` are the C expressions for its parameters, in order; ``packed`` holds
+    the packed weights by name; ``scratch`` is a number of bytes in C; ``decisions`` are those made about
+    it."""
 
     name: str
     text: str
@@ -57,13 +56,13 @@ def template_function(
     packed: Packed,
     decisions: tuple[Decision, ...] = (),
 ) -> TemplateFunction:
-    """What was rendered with these (parameter, argument)."""
+    """The rendered function with these pairs (parameter, argument)."""
     arguments = tuple(a for _, a in parameters) + workspace_arguments(rendered.extra_parameters)
     return TemplateFunction(name, rendered.text, arguments, packed, bare(rendered.workspace), decisions)
 
 
 def is_constant(value: Any) -> bool:
-    """True for a weight, which is known when compiling."""
+    """True for a weight, which is known at compile time."""
     return isinstance(value, Node) and value.op == "get_attr"
 
 
@@ -73,18 +72,18 @@ def declines_weights(value: Any) -> str:
 
 
 def workspace_arguments(names: Sequence[str]) -> tuple[str, ...]:
-    """What a call passes for the parameters that rendering appended."""
+    """The arguments for the parameters that rendering appended."""
     return tuple("scratch" if n == "workspace" else n for n in names)
 
 
 def described(group: Group, choice: Choice) -> str:
-    """What a kernel computes, and which decisions about it were measured."""
+    """A description of a kernel's computation, and which decisions about it were measured."""
     measured = "; ".join(f"{subject}: {name}" for subject, name in choice.items())
     return document(group) + (f"\nMeasured to be the fastest here: {measured}." if measured else "")
 
 
 def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
-    """The parameter list; weights that were packed as pairs of bf16 are pointers to these."""
+    """The parameter list; weights packed as pairs of bf16 are pointers to those."""
     bf16 = {name for name, weight in packed.items() if weight.dtype == np.uint32}
     return ", ".join(
         text.replace("const float ", "const uint32_t ") if argument in bf16 else text for text, argument in pairs
@@ -92,12 +91,12 @@ def parameter_list(pairs: Sequence[tuple[str, str]], packed: Packed) -> str:
 
 
 def epilogue_of(c: Contraction, output: Buffer, value: Expr, store: MultiIndex, locations: list[str]) -> Epilogue:
-    """What prints what a group does with each element of its anchor."""
+    """The printer of what a group does with each element of its anchor."""
     return Epilogue(c, output, value, store, CPrinter((*c.buffers, output), locations))
 
 
 def matched_product(group: Group, locations: list[str]) -> tuple[Contraction, MatrixProduct, Epilogue]:
-    """A group as a matrix product, and what prints its epilogue."""
+    """A group as a matrix product, and the printer of its epilogue."""
     c = lower_contraction(group)
     p = matrix_product(c, buffer_of(c.root, is_output=True))
     return c, p, epilogue_of(c, p.output, p.value, p.store, locations)
@@ -111,7 +110,7 @@ def strided_operand(
 
 
 def product_fields(c: Contraction, p: MatrixProduct, emitter: Epilogue) -> dict[str, Any]:
-    """What the spec of a product of any kind takes: sizes, the left operand, the epilogue."""
+    """The fields that the spec of any product has: sizes, the left operand, the epilogue."""
     return {
         "batch": tuple((p.batch_names[v], v.extent) for v in p.batch),
         "m": Index.of(1) if p.m is None else p.m.extent,
@@ -125,9 +124,9 @@ def product_fields(c: Contraction, p: MatrixProduct, emitter: Epilogue) -> dict[
 def vectors_of(
     p: MatrixProduct, emitter: Epilogue, spell: Callable[..., tuple[str, str]]
 ) -> Callable[[str, Index, Index, str], tuple[str, str]] | None:
-    """What happens to a vector of sums, if there is such a form. ``spell``: a printer of
-    `vector_printer`, of statements, buffers, the variable of columns and the names of those of
-    rows, the sums and how many are wanted."""
+    """The statements for a vector of sums, if there is such a form. ``spell`` is a printer of
+    `vector_printer`; it takes statements, buffers, the variable of columns and the names of those of rows,
+    the sums and how many of them are needed."""
 
     def vectors(total: str, row: Index, column: Index, count: str) -> tuple[str, str]:
         statements = emitter.statements(total, p.place(row, column))
@@ -139,7 +138,7 @@ def vectors_of(
 
 
 def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
-    """The arrays of the output's type that are written and read at the output's coordinates."""
+    """The arrays of the output's type that are written or read at the output's coordinates."""
     here = tuple(Index.of(0 if v.extent.constant == 1 else v) for v in c.coordinates)
     shapes = {b.name: b.shape for b in c.buffers}
     read = (
@@ -154,13 +153,13 @@ def at_the_element(c: Contraction, output: Buffer) -> tuple[str, ...]:
 
 
 def is_innermost(variable: Var, store: MultiIndex, output: Buffer) -> bool:
-    """Whether results next to each other along the variable are neighbours in the output."""
+    """Whether adjacent results along the variable are adjacent in the output."""
     step = flatten(store, output.shape).coefficient(variable)
     return step is not None and step.constant == 1
 
 
 def pair_of(value: Any, one_d: bool) -> tuple[int, int]:
-    """An attribute such as a stride for both axes of an image; 1 for the first of a signal's."""
+    """An attribute such as a stride for both axes of an image; for a signal the first axis has 1."""
     if one_d:
         return (1, value[0] if isinstance(value, tuple) else value)
     return (value[0], value[1]) if isinstance(value, tuple) else (value, value)

@@ -1,10 +1,9 @@
-"""Printing the epilogue of a product for a whole vector of sums.
+"""Print the epilogue of a product for a whole vector of sums.
 
-In: the statements that finish one element, whose column is a variable. Out: the same with GCC's
-vector types (`tiles/matrix.h` has the helpers), or nothing where there is no such form:
-elementary functions and choices stay scalar code in a simd loop, which GCC turns into vectors.
-Sums of 8-bit products are vectors of int32, and what is stored of them often numbers of 8 bits;
-their helpers are in `tiles/int8_epilogue.h`.
+In: the statements that finish one element, whose column is a variable. Out: the same with GCC's vector
+types (`tiles/matrix.h` has the helpers), or nothing if there is no such form: elementary functions and
+choices stay scalar code in a simd loop, which GCC vectorizes. Sums of 8-bit products are vectors of
+int32, and are often stored as 8-bit numbers; their helpers are in `tiles/int8_epilogue.h`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fxlite.types.dtypes import DType
 
 _FUNCTIONS = ("maximum", "minimum")
 _ELEMENTS = ("f32", "i32", "u8", "i8")
-"""What vectors of integer products are loaded from and stored to."""
+"""The types that vectors of integer products are loaded from and stored to."""
 _HELPERS = {"maximum": "maximum_float", "minimum": "minimum_float", "product": "product_f32"}
 
 
@@ -33,9 +32,9 @@ class _NoVectorForm(Exception):
 def print_vectors(
     statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, total: str, count: str, halves: bool = False
 ) -> str:
-    """The statements for the vector ``total`` of sums, whose first column is ``column`` and of
-    which ``count`` elements (or all) are wanted; empty if they have no such form. ``halves``: bf16
-    has one, too, in which numbers below 1.2e-38 may be stored as zero (`tiles/bf16.h`)."""
+    """The statements for the vector ``total`` of sums, whose first column is ``column`` and of which ``count``
+    elements (or all) are needed; empty if they have no such form. With ``halves``, there is one for bf16,
+    in which numbers below 1.2e-38 may be stored as zero (`tiles/bf16.h`)."""
     try:
         printer = _VectorPrinter(buffers, column, total, count, halves)
         return "\n".join(printer.block(statements, 0))
@@ -46,8 +45,8 @@ def print_vectors(
 def print_integer_vectors(
     statements: Sequence[Stmt], buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str
 ) -> tuple[str, str]:
-    """`print_vectors` for a vector of int32 sums inside loops over the variables ``rows``, in two
-    parts: what these loops do not change, which comes before them, and the statements."""
+    """Like `print_vectors`, for a vector of int32 sums inside loops over the variables ``rows``. Returns two
+    parts: statements that these loops do not change, which come before them, and the rest."""
     printer = _IntegerVectors(buffers, column, rows, total, count)
     try:
         text = "\n".join(printer.block(statements, 0))
@@ -58,13 +57,13 @@ def print_integer_vectors(
 
 
 class _VectorPrinter(CPrinter):
-    """Prints what varies along the columns as a vector, the rest as scalars."""
+    """Prints values that vary along the columns as vectors, and the rest as scalars."""
 
     def __init__(self, buffers: Sequence[Buffer], column: Var, total: str, count: str, halves: bool) -> None:
         super().__init__(buffers)
         self.column, self.count, self.halves = column, count, halves
         self.vectors = {total}  # names of locals
-        self.known: dict[int, tuple[Expr, bool]] = {}  # whether an expression varies, by its id
+        self.known: dict[int, tuple[Expr, bool]] = {}  # by id, whether an expression varies
 
     def varies(self, e: Expr) -> bool:
         """Whether an expression is a vector."""
@@ -105,7 +104,7 @@ class _VectorPrinter(CPrinter):
         raise _NoVectorForm
 
     def ctype(self, buffer: str) -> str:
-        """The type of a buffer's elements, if they fill vectors as sums do."""
+        """The type of a buffer's elements, if vectors of them are like those of sums."""
         dtype = self.dtypes[buffer]
         if dtype.name == "bf16" and self.halves:
             return "bf16"
@@ -114,14 +113,14 @@ class _VectorPrinter(CPrinter):
         return dtype.c_name
 
     def place(self, buffer: str, index: MultiIndex) -> str:
-        """The first element, if the others follow it."""
+        """The first element, if the others are adjacent to it."""
         step = flatten(index, self.shapes[buffer]).coefficient(self.column)
         if step is None or step.constant != 1:
             raise _NoVectorForm
         return self.address(buffer, index)
 
     def vector_type(self, dtype: DType) -> str:
-        """Of values that vary."""
+        """The vector type of values that vary."""
         return f"{dtype.c_name}_vec"
 
     def statement(self, s: Stmt, depth: int) -> list[str]:
@@ -138,8 +137,8 @@ class _VectorPrinter(CPrinter):
 
 
 class _IntegerVectors(_VectorPrinter):
-    """Vectors of int32 and of float32; numbers of 8 bits are int32 outside memory. ``loads`` are
-    those that loops over the variables ``rows`` do not change: text -> type and name."""
+    """Prints vectors of int32 and of float32; 8-bit numbers are int32 outside memory. ``loads`` are those
+    that loops over the variables ``rows`` do not change: text -> type and name."""
 
     def __init__(self, buffers: Sequence[Buffer], column: Var, rows: Collection[str], total: str, count: str) -> None:
         super().__init__(buffers, column, total, count, halves=False)
@@ -163,7 +162,7 @@ class _IntegerVectors(_VectorPrinter):
         raise _NoVectorForm
 
     def load(self, e: Load) -> str:
-        """A load, or the name of one that is done before."""
+        """A load, or the name of one that comes before the loops."""
         text, _ = super()._text(e)
         index = flatten(e.index, self.shapes[e.buffer])
         if not index.is_polynomial or any(v.name in self.rows for v in index.variables()):
@@ -175,7 +174,7 @@ class _IntegerVectors(_VectorPrinter):
         return self.loads.setdefault(text, (kind, name))[1]
 
     def cast(self, e: Cast) -> tuple[str, int]:
-        """Between integers nothing is to be done: what is narrowed is within the limits."""
+        """Casts between integers do nothing: a narrowed value is within the limits."""
         x = e.operand
         kept = isinstance(x, Apply) and x.function == "saturate"
         if x.dtype.name not in _ELEMENTS[1:] or not (e.dtype.name in ("i32", "f32") or kept):
@@ -185,7 +184,7 @@ class _IntegerVectors(_VectorPrinter):
         return self._text(x)
 
     def statement(self, s: Stmt, depth: int) -> list[str]:
-        """A number that is rounded and stored is one step: narrowing saturates."""
+        """Rounding and storing a number is one step, because narrowing saturates."""
         value = s.value.operand if isinstance(s, Store) and isinstance(s.value, Cast) else None
         if not isinstance(value, Apply) or value.function != "saturate" or not self.varies(value):
             return super().statement(s, depth)
@@ -195,8 +194,8 @@ class _IntegerVectors(_VectorPrinter):
         return [f"{name}({target}, {self.rounded(value)}, {self.count});"]
 
     def rounded(self, e: Apply) -> str:
-        """Of a float that is rounded, plus a zero point, within limits: the float, and the others,
-        which have to be known."""
+        """For a float that is rounded, shifted by a zero point and limited: the float, and the other values,
+        which must be known."""
         x, *limits = e.args
         known = [expr.const(0, x.dtype), *limits]
         if isinstance(x, Apply) and x.function == "add":

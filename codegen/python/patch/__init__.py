@@ -1,1 +1,1 @@
-"""What passes made of a program, as a patch on the user's own files."""
+"""The changes that passes made to a program, as a patch on the user's own files."""

@@ -1,8 +1,8 @@
 """The converter of weights that goes with a patch, as a Python file.
 
-In: how passes computed new weights (:mod:`fxlite.passes.derived`), and what the weights of the
-program are called before and after. Out: the text of a file with ``convert(state_dict)`` and
-``invert(state_dict)``, which needs NumPy, and fxlite where weights were computed by its ops.
+In: how passes computed new weights (:mod:`fxlite.passes.derived`), and the names of the program's weights before and
+after. Out: the text of a file with ``convert(state_dict)`` and ``invert(state_dict)``, which needs NumPy, and
+fxlite if its ops computed weights.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Converter:
-    """``text`` is the file; ``names`` are those of the weights after conversion, while they are
-    computed; ``stored`` are arrays that a safetensors file beside it has to hold,
-    because no pass said how it computed them."""
+    """``text`` is the file; ``names`` are the names of the weights after conversion, as used while computing them;
+    ``stored`` are arrays that must be in a safetensors file beside it, because no pass recorded how it computed
+    them."""
 
     text: str
     names: frozenset[str]
     stored: Mapping[str, Array]
 
     def save(self, path: Path) -> list[Path]:
-        """Write the file, and one of stored arrays where there are some; returns their paths."""
+        """Write the file, and a file of stored arrays if there are any; returns their paths."""
         write_whole(path, self.text)
         if not self.stored:
             return [path]
@@ -48,7 +48,7 @@ class Converter:
         return [path, beside]
 
     def functions(self, file: str = "converter.py") -> dict[str, Any]:
-        """What the file defines."""
+        """The functions that the file defines."""
         space: dict[str, Any] = {"__name__": "converter", "__file__": file}
         exec(compile(self.text, file, "exec"), space)
         if self.stored:
@@ -66,10 +66,9 @@ def make_converter(
     constants: Mapping[str, Array],
     read: Container[str],
 ) -> Converter:
-    """``before``: the weights of the program as it was; ``after``: the keys of the patched one;
-    ``names``: what those that are called otherwise are called in ``steps``; ``wanted``: what they
-    have to be; ``constants``: arrays that are no weights of the program; ``read``: what the patched
-    program reads."""
+    """Make the converter. ``before`` are the weights of the original program; ``after`` the keys of the patched one;
+    ``names`` maps weights to their names in ``steps`` if these differ; ``wanted`` are the values they must have;
+    ``constants`` are arrays that are not weights of the program; ``read`` is what the patched program reads."""
     needed = _needed(list(steps), [names.get(key, key) for key in after])
     sources = {name for step in needed for name in sources_in(step.arguments)}
     fixed = {name: array for name, array in constants.items() if name in sources}
@@ -97,7 +96,7 @@ def make_converter(
 
 
 def with_warning(text: str) -> str:
-    """The text of a converter for weights that depend on each other in the patched program."""
+    """The text of a converter if weights depend on each other in the patched program."""
     warning = (
         "invert() is for weights that convert() made: of one weight several were computed, which "
         "training makes independent."
@@ -106,7 +105,7 @@ def with_warning(text: str) -> str:
     return "\n".join([text[:place] + textwrap.fill(warning, 96), "", text[place:]])
 
 
-_MOST_NUMBERS = 64  # of an array that becomes part of the text
+_MOST_NUMBERS = 64  # in an array that is written into the text
 
 
 def _needed(steps: list[Derivation], keys: list[str]) -> list[Derivation]:
@@ -265,8 +264,8 @@ def _invert(
 
 
 def _shared(steps: Sequence[Derivation]) -> set[int]:
-    """The steps, by identity, that read an array which another one reads, too: what their inverses
-    give for it need not be the same."""
+    """The steps, by identity, that read an array which another step reads as well: their inverses need not give the
+    same value for it."""
     readers: dict[tuple[str, int], list[int]] = {}
     written: Counter[str] = Counter()
     for step in steps:

@@ -1,11 +1,11 @@
-"""What passes made of a program as a patch on the user's own files: planned, proven, applied.
+"""The changes that passes made to a program as a patch on the user's own files: planned, proven, applied.
 
-In: how to load a program, types of its inputs, passes. Out: a :class:`Patch`: unified diffs, hunks
-to choose from, and a converter of weights. Nothing is given away that was not run: the patched
-program is loaded beside the original, with weights from the converter, and gives what the
-optimized graph gives; so does the original with weights from the converter's inverse.
+In: how to load a program, types of its inputs, passes. Out: a :class:`Patch`: unified diffs, hunks to choose from, and
+a converter of weights. Nothing is returned that was not run: the patched program is loaded beside the original, with
+weights from the converter, and its results must equal those of the optimized graph; so must those of the original with
+weights from the converter's inverse.
 
-Files are edited by LibCST, which keeps the rest of them as it is, byte by byte.
+LibCST edits the files and keeps the rest of them byte for byte.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Load = Callable[[Mapping[str, bytes]], Any]
 
 @dataclass(frozen=True)
 class Hunk:
-    """A part of a diff: lines ``start`` to ``stop`` of the old file (from 0) become ``new``;
-    ``text`` is how the diff shows it."""
+    """A part of a diff: lines ``start`` to ``stop`` of the old file (from 0) become ``new``; ``text`` is the hunk in
+    the diff."""
 
     file: str
     start: int
@@ -55,9 +55,9 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Patch:
-    """``old`` and ``new`` are the bytes of the files that change, by path; ``converter`` is None
-    for a program that is a function; ``attributes`` are paths of new weights in the patched
-    program, by their paths in the graph ``after`` passes."""
+    """``old`` and ``new`` are the bytes of the changed files, by path. ``converter`` is None for a program that is a
+    function. ``attributes`` maps paths of new weights in the graph ``after`` passes to those in the patched
+    program."""
 
     name: str
     old: Mapping[str, bytes]
@@ -76,12 +76,12 @@ class Patch:
     promise: Exactness = computed
 
     def hunks(self) -> list[Hunk]:
-        """All parts, in the order of the diff."""
+        """All hunks, in the order of the diff."""
         return [h for file in self.new for h in _hunks(file, self.old[file], self.new[file])]
 
     def diff(self, hunks: Sequence[Hunk] | None = None) -> str:
-        """A unified diff with paths relative to the working folder, as ``patch -p1`` and
-        ``git apply`` take it; where a file is elsewhere, relative to the folder of all files."""
+        """A unified diff with paths relative to the working folder, as ``patch -p1`` and ``git apply`` expect; if a
+        file is elsewhere, paths are relative to the common folder of all files."""
         chosen = self.hunks() if hunks is None else hunks
         lines: list[str] = []
         start = os.getcwd()
@@ -94,8 +94,8 @@ class Patch:
         return "".join(lines)
 
     def choose(self, hunks: Sequence[Hunk]) -> Patch:
-        """The patch with these hunks only, proven as a whole one is. Raises PatchError where they
-        make no program without others."""
+        """The patch with only these hunks, proven like a whole one. Raises PatchError if they do not make a program
+        without the others."""
         made: dict[str, bytes] = {}
         for file in self.new:
             chosen = [h for h in hunks if h.file == file]
@@ -115,8 +115,8 @@ class Patch:
     def prove(
         self, made: Mapping[str, bytes], expected: GraphModule, promise: Exactness = computed
     ) -> Converter | None:
-        """Run the program with these files, and the original with weights that were converted there
-        and back; returns the converter. Raises PatchError, and what the program raises."""
+        """Run the program with these files, and the original with weights that were converted there and back; returns
+        the converter. Raises PatchError, and whatever the program raises."""
         patched = self.load(made)
         if not isinstance(patched, Module) or not isinstance(self.program, Module):
             _agree("the patched program", patched, expected, promise=promise)
@@ -127,7 +127,7 @@ class Patch:
         patched.load_state_dict(functions["convert"](own))
         _agree("the patched program", patched, expected, promise=promise)
         original = self.load({})
-        if not converter.stored:  # then it holds for any weights
+        if not converter.stored:  # then it is valid for any weights
             original.load_state_dict(own := _others(own))
             patched.load_state_dict(functions["convert"](own))
             what = "the patched program with other weights"
@@ -145,7 +145,7 @@ class Patch:
 
     def _converter(self, patched: Module) -> Converter:
         names = {new: old for old, new in self.attributes.items()}
-        for module in (self.program, patched):  # weights of two paths are traced under the first
+        for module in (self.program, patched):  # weights at two paths are traced under the first
             first: dict[int, str] = {}
             for key, array in module.state_dict().items():
                 kept = first.setdefault(_address(array), key)
@@ -168,7 +168,7 @@ class Patch:
         return make_converter(self.title, mine, keys, names, wanted, steps, constants, read)
 
     def check_unchanged(self) -> None:
-        """Raise PatchError if a file is not what it was when the program was traced."""
+        """Raise PatchError if a file has changed since the program was traced."""
         for file, content in self.old.items():
             try:
                 now = Path(file).read_bytes()
@@ -184,18 +184,17 @@ class Patch:
                 )
 
     def write(self) -> None:
-        """Put the new text in place of the files. Raises PatchError for a file that has changed,
-        and OSError."""
+        """Replace the text of the files. Raises PatchError for a file that has changed, and OSError."""
         self.check_unchanged()
         for file, content in self.new.items():
             write_whole(file, content)
 
 
 def make_patch(name: str, folder: Path, load: Load, inputs: Mapping[str, Any], passes: Iterable[Pass]) -> Patch:
-    """The patch that makes of a program, whose files lie below ``folder``, what passes make of its
+    """The patch that applies to a program, whose files are below ``folder``, the changes that passes made to its
     graph.
 
-    Raises PatchError for what cannot be said in the program's text, or cannot be proven; and what
+    Raises PatchError for changes that cannot be expressed in the program's text, or cannot be proven; and whatever
     tracing and passes raise."""
     names = list(passes)
     with Recording(folder.resolve()) as recording:
@@ -233,7 +232,7 @@ def make_patch(name: str, folder: Path, load: Load, inputs: Mapping[str, Any], p
 
 
 def _outside(before: GraphModule, after: GraphModule, recording: Recording) -> Iterator[str]:
-    """For each node that passes removed or changed and whose text may not be: why it may not."""
+    """For each node that passes removed or changed and whose text cannot change, the reason."""
     found = diff(before, after)
     for node in (change.old for change in (*found.removed, *found.changed)):
         place = node.loc if node is not None else None
@@ -242,8 +241,8 @@ def _outside(before: GraphModule, after: GraphModule, recording: Recording) -> I
 
 
 def _applied(steps: Sequence[Derivation], before: set[str], names: set[str], whole: Container[str]) -> list[Derivation]:
-    """The steps whose results a program with weights of these names has: of those that share
-    weights all or none. ``whole``: the names in the whole patch. Raises PatchError."""
+    """The steps whose results are in a program with weights of these names; of steps that share weights, all or none.
+    ``whole`` has the names in the whole patch. Raises PatchError."""
     groups: list[tuple[set[str], list[Derivation]]] = []
     for step in steps:
         paths, own = {*step.results, *sources_in(step.arguments)}, [step]
@@ -267,9 +266,9 @@ def _address(array: Any) -> int:
 
 
 def _others(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Weights near those, but for sure others."""
+    """Weights close to these, but certainly different."""
     generator = np.random.default_rng(0)
-    made: dict[int, Any] = {}  # weights of two names stay one
+    made: dict[int, Any] = {}  # weights with two names stay shared
     for array in map(np.asarray, weights.values()):
         if _address(array) not in made:
             is_float = array.dtype.kind not in "biu"
@@ -279,8 +278,7 @@ def _others(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None, promise: Exactness = computed) -> None:
-    """Compare a program with a graph, or with ``reference``, on inputs drawn for the graph. Raises
-    PatchError."""
+    """Compare a program with a graph, or with ``reference``, on inputs drawn for the graph. Raises PatchError."""
     for module in (program, reference):
         if isinstance(module, Module):
             module.eval()
@@ -298,7 +296,7 @@ def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None, p
 
 # -- text ------------------------------------------------------------------------------------------
 def _lines(content: bytes) -> list[str]:
-    """Lines with their ends, as diff counts them."""
+    """Lines with their line ends, as diff counts them."""
     parts = content.decode("utf-8", "surrogateescape").split("\n")
     lines = [f"{part}\n" for part in parts[:-1]]
     return [*lines, parts[-1]] if parts[-1] else lines
@@ -327,7 +325,7 @@ def _shown(line: str, mark: str) -> str:
 
 
 def _range(start: int, stop: int) -> str:
-    """As diff writes it: the first line, counted from 1, and how many."""
+    """A range as diff writes it: the first line, counted from 1, and the number of lines."""
     size = stop - start
     return f"{start + (size > 0)},{size}"
 
@@ -337,13 +335,13 @@ Place = tuple[int, int, int, int]
 
 
 def edited(content: bytes, edits: Iterable[Edit]) -> bytes:
-    """The file with the edits made."""
+    """The content of a file after the edits."""
     module = cst.parse_module(content)
     lines = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     encoding = module.encoding
 
     def place(edit: Edit) -> Place:
-        """As LibCST counts: columns in characters."""
+        """The place as LibCST counts: columns in characters."""
         first, last, start, stop = edit.span
         columns = (len(lines[n - 1][:c].decode(encoding)) for n, c in ((first, start), (last, stop)))
         return (first, last, *columns) if first else edit.span  # type: ignore[return-value]
@@ -359,7 +357,7 @@ _STATEMENTS = (cst.SimpleStatementLine, cst.For, cst.If, cst.While, cst.With, cs
 
 
 def _needs_lines(text: str) -> bool:
-    """Whether line ends stand outside of all brackets."""
+    """Whether a line ends outside all brackets."""
     try:
         cst.parse_expression(text)
     except cst.ParserSyntaxError:
@@ -415,7 +413,7 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
         return updated
 
     def _expression(self, old: Any, text: str) -> Any:
-        """A new expression in place of an old one, in its brackets where it needs some."""
+        """A new expression in place of an old one, in brackets if it needs them."""
         first, *rest = text.split("\n")
         text = "\n".join([first, *(line.removeprefix(self.indents[-1]) for line in rest)])
         is_long = _needs_lines(text)
@@ -428,7 +426,7 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
         assert edit.position is not None
         arguments = list(call.args)
         names = [a.keyword.value if a.keyword is not None else None for a in arguments]
-        count = names.count(None)  # of those by position
+        count = names.count(None)  # of positional arguments
         is_given = edit.name in names or edit.position < count
         index = names.index(edit.name) if edit.name in names else edit.position
         if edit.text is None:
@@ -510,7 +508,7 @@ class _Edits(cst.CSTTransformer):  # type: ignore[misc]
 
 
 def _with_imports(module: cst.Module, lines: Sequence[str]) -> cst.Module:
-    """The module with these behind its last import at the top."""
+    """The module with these lines after its last import at the top."""
     if not lines:
         return module
     body = list(module.body)

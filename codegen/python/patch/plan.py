@@ -1,18 +1,16 @@
-"""Which parts of a program's text change where passes changed its graph.
+"""Which parts of a program's text must change because passes changed its graph.
 
-In: the graph of a program before and after passes, and a recording of how its text made the graph.
-Out: for each file the edits of its text. What each expression gave before is known; what it gives
-now follows from what its operands give, as far as the optimized graph has such a node. Where it has
-none, or where the graph has another node in that place, the expression is spelled anew: by a
-variable or a part of the expression that gives what is wanted, else as the calls of new nodes.
+In: the graph of a program before and after passes, and a recording of how its text made the graph. Out: for each file
+the edits of its text. The value of each expression before is known; its value now follows from those of its operands,
+if the optimized graph has such a node. If it has none, or has another node in that place, the expression is written
+anew: as a variable or a part of the expression that has the wanted value, or else as the calls of new nodes.
 
-A statement is changed for all calls of its function at once, or not at all: where runs of it would
-need different texts, the patch is refused. So is what no text was found for. Whether the patched
-program is right is not decided here: it is run (:mod:`fxlite.codegen.python.patch.patch`).
+A statement is changed for all calls of its function alike, or not at all: if its runs need different texts, the patch
+is refused. It is also refused if no text was found. Whether the patched program is right is not decided here but by
+running it (:mod:`fxlite.codegen.python.patch.patch`).
 
-What became of the layers of a program changes the expressions that made them: arguments,
-``nn.Identity()`` in place of what does nothing any more, nothing where nothing calls a layer; and
-new weights are new lines.
+Changes of layers change the expressions that create them: their arguments, ``nn.Identity()`` for a layer that no
+longer does anything, or nothing if nothing calls a layer; and new weights are new lines.
 """
 
 from __future__ import annotations
@@ -50,14 +48,14 @@ class Plan(Spelling):
 
     def __init__(self, program: Any, before: GraphModule, after: GraphModule, recording: Recording) -> None:
         super().__init__(program, before, after, recording)
-        self.identities: set[str] = set()  # layers in whose place their input is read
+        self.identities: set[str] = set()  # layers that are replaced by their input
         self.hoisted, self.left = {}, {}
         self._statements()
         self._constructors()
 
     # -- statements ------------------------------------------------------------------------------
     def _statements(self) -> None:
-        """Edits of all statements; once more, where one of them needs a variable of another's."""
+        """Find the edits of all statements; repeated if one of them needs a variable of another."""
         while True:
             before = dict(self.hoisted), dict(self.left)
             self.edits, self.named, self.attributes, self.new_attributes = {}, {}, {}, {}
@@ -90,7 +88,7 @@ class Plan(Spelling):
         self._delete_dead()
 
     def _run(self, step: Step) -> _Run:
-        """What one run of a statement asks for."""
+        """The edits that one run of a statement needs."""
         statement = step.statement
         self.inserted = []
         edits = [e for x in _expressions(statement) for e in self.patched(x, step)]
@@ -118,8 +116,8 @@ class Plan(Spelling):
         )
 
     def _mark_mixed(self) -> None:
-        """Layers in whose place their input is read, in a line that calls other layers, too, or in
-        a Sequential, become an Identity."""
+        """Turn layers that are replaced by their input into an Identity, if they are in a line that also calls other
+        layers, or in a Sequential."""
         places: dict[tuple[str, Span], list[tuple[bool, Value]]] = {}
         for (step, span), values in self.values.items():
             expression = self.text(step.call.code.co_filename).by_span.get(span)
@@ -137,7 +135,7 @@ class Plan(Spelling):
                     self.identities.add(value.path)
 
     def _is_called(self, expression: ast.AST | None, value: Value, step: Step) -> bool:
-        """Whether an expression calls the layer itself, and no container of it."""
+        """Whether an expression calls the layer itself, and not a container of it."""
         if value.path is None:
             return True
         if not isinstance(expression, ast.Call):
@@ -146,7 +144,7 @@ class Plan(Spelling):
         return called is None or called is self.module(value.path)
 
     def _object(self, node: ast.AST, step: Step) -> Any:
-        """The module that an expression names."""
+        """The module that an expression refers to."""
         if isinstance(node, ast.Name):
             found = step.variables.get(node.id, step.call.globals.get(node.id))
             return found if isinstance(found, Module) else None
@@ -160,7 +158,7 @@ class Plan(Spelling):
 
     # -- statements of which nothing is left -----------------------------------------------------
     def _delete_dead(self) -> None:
-        """Leave out statements whose values nothing reads any more."""
+        """Delete statements whose values nothing reads any more."""
         dead: dict[tuple[str, Span], bool] = {}
         names: dict[tuple[str, Span], tuple[str, ast.AST]] = {}
         for call in self.recording.calls:
@@ -184,7 +182,7 @@ class Plan(Spelling):
             self.add(file, Edit("delete", span))
 
     def _is_dead(self, step: Step) -> bool:
-        """Whether all that a statement computed is gone from the optimized graph."""
+        """Whether everything that a statement computed is gone from the optimized graph."""
         calls = [n for n in ast.walk(step.statement) if isinstance(n, ast.Call)]
         known = {span for span, _ in step.calls}
         if not step.nodes and not step.calls:
@@ -194,7 +192,7 @@ class Plan(Spelling):
         return all(self.now.get(n) is None for n in _made_in(step))
 
     def _is_read(self, file: str, name: str, function: ast.AST, going: set[Any]) -> bool:
-        """Whether the variable is read by text that stays."""
+        """Whether text that stays reads the variable."""
         word = re.compile(rf"\b{re.escape(name)}\b")
         gone = [s for f, s in going if f == file]
         gone += [
@@ -248,7 +246,7 @@ class Plan(Spelling):
                 self._leave_out(file, text, call, found["unused"])
             elif len(found) > 1:
                 if set(found) <= {"same", "unused"}:
-                    continue  # one that is not called does no harm
+                    continue  # a layer that is not called does no harm
                 said = "; ".join(f"{', '.join(paths[:3])}: {_SAID[w]}" for w, paths in found.items())
                 raise PatchError(
                     f"{file}:{span[0]}: `{text.segment(call)}` makes layers "
@@ -265,8 +263,8 @@ class Plan(Spelling):
                 yield path
 
     def _called_paths(self) -> set[str]:
-        """Layers that the patched program still calls, or whose weights it reads, and those that
-        the program never called."""
+        """Layers that the patched program still calls or whose weights it reads, and those that the program never
+        called."""
         every: set[str] = set()
         called: set[str] = set()
         for (step, span), found in self.values.items():
@@ -287,7 +285,7 @@ class Plan(Spelling):
         return all(self.now.get(n) is None for n in value.nodes)
 
     def _leave_out(self, file: str, text: Text, call: ast.Call, paths: list[str]) -> None:
-        """Layers that are not called any more are not made, where nothing else mentions them."""
+        """Delete the creation of layers that are not called any more, if nothing else refers to them."""
         statement = text.parents.get(call)
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             return
@@ -298,7 +296,7 @@ class Plan(Spelling):
             self.add(file, Edit("delete", span_of(statement)))
 
     def _is_mentioned(self, name: str, around: Text, statement: ast.stmt) -> bool:
-        """Whether text that stays has an attribute of that name, outside of a statement."""
+        """Whether text that stays, outside a statement, has an attribute of that name."""
         for other in [t for t in self.recording.texts.values() if t is not None]:
             for node in ast.walk(other.tree):
                 if not isinstance(node, ast.Attribute) or node.attr != name:
@@ -316,8 +314,7 @@ class Plan(Spelling):
         return False
 
     def _leave_out_weights(self) -> None:
-        """Weights of modules of the program that nothing reads any more are not made, where nothing
-        else mentions them."""
+        """Delete the creation of weights that nothing reads any more, if nothing else refers to them."""
         if self.root is None:
             return
         was = {str(n.target) for n in self.before.graph.find_nodes(op="get_attr")}
@@ -396,7 +393,7 @@ def _file_of(kind: type) -> str:
 
 
 def _weight_made(statement: ast.stmt) -> str | None:
-    """The name that ``self.NAME = ...`` or ``self.register_buffer("NAME", ...)`` makes."""
+    """The name that ``self.NAME = ...`` or ``self.register_buffer("NAME", ...)`` creates."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         name = call.args[0] if call.args else None
@@ -418,8 +415,8 @@ def _shown(changes: dict[str, Any]) -> str:
 # -- statements ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Run:
-    """What one run of a statement asks for: by the place of each expression that gave something and
-    is still there, its new text, or None for the old one."""
+    """The edits that one run of a statement needs: by the place of each expression that had a value and is still
+    there, its new text, or None to keep the old one."""
 
     step: Step
     chosen: dict[Span, str | None]
@@ -427,13 +424,13 @@ class _Run:
     is_gone: bool
 
     def differing(self, other: _Run) -> list[Span]:
-        """Expressions for which one text cannot do for both."""
+        """Expressions for which no single text is right for both runs."""
         both = self.chosen.keys() & other.chosen.keys()
         return [span for span in both if self.chosen[span] != other.chosen[span]]
 
 
 def _stores(statement: ast.stmt, edit: Edit) -> bool:
-    """Whether a statement with an edit says ``x = x``."""
+    """Whether a statement would become ``x = x`` with an edit."""
     target = statement.target if isinstance(statement, ast.AugAssign) else assigned(statement)
     if not isinstance(target, ast.Name) or edit.text != target.id:
         return False
@@ -454,7 +451,7 @@ def _made_in(step: Step) -> Iterator[Node]:
 
 
 def _expressions(statement: ast.stmt) -> list[ast.AST]:
-    """The expressions of a statement itself, without those of statements inside of it."""
+    """The expressions of a statement itself, without those of nested statements."""
     if isinstance(statement, ast.AugAssign):
         return [statement]
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):

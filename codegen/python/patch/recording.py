@@ -1,16 +1,14 @@
-"""A run of a program as its text sees it: which call of which function made which value; and what
-each expression of the text gives after passes.
+"""A run of a program in terms of its text: which call of which function made which value; and what each expression of
+the text must give after passes.
 
-In: the making of a program and its trace, inside a :class:`Recording`. Out: for each call of one of
-the user's functions its steps (statements that were run, with the values of the variables before
-them) and its result; for each node of the graph the step and the expression that made it; for each
-module the expression that made it. Python's trace function tells all that, so programs run as they
-stand.
+In: the creation of a program and its trace, inside a :class:`Recording`. Out: for each call of one of the user's
+functions its steps (statements that ran, with the values of the variables before them) and its result; for each node
+of the graph the step and the expression that made it; for each module the expression that made it. Python's trace
+function reports all of this, so programs run unchanged.
 
-In: the graph of a program before and after passes, and a recording. Out: for each expression that
-was run a :class:`Value`: its nodes, and what became of them. What an expression gives now follows
-from what its operands give, as far as the optimized graph has such a node; where it has none, it is
-what readers that are still there read in its place.
+In: the graph of a program before and after passes, and a recording. Out: for each expression that ran a
+:class:`Value`: its nodes, and what became of them. The value of an expression now follows from those of its operands,
+if the optimized graph has such a node; if it has none, it is what the remaining readers read instead.
 """
 
 from __future__ import annotations
@@ -63,11 +61,11 @@ class Text:
 
     @functools.cached_property
     def lines(self) -> list[bytes]:
-        """As the parser counts them, ends included."""
+        """Lines as the parser counts them, line ends included."""
         return self.content.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
     def segment(self, node: ast.AST) -> str:
-        """The text of a part, verbatim but for line ends."""
+        """The text of a part, unchanged except for line ends."""
         first, last, start, stop = span_of(node)
         lines = self.lines[first - 1 : last]
         lines[-1] = lines[-1][:stop]
@@ -75,11 +73,11 @@ class Text:
         return b"\n".join(lines).decode()
 
     def spans_of(self, node: ast.AST) -> list[Span]:
-        """The places that instructions tell of an expression."""
+        """The places that instructions give for an expression."""
         return [span_of(node)] if not isinstance(node, ast.Call) else [span_of(node), _span_of_call(node)]
 
     def enclosing(self, node: ast.AST, kind: Any) -> Any:
-        """The nearest part of that kind around one; None where there is none."""
+        """The nearest part of that kind around a part; None if there is none."""
         while node in self.parents:
             node = self.parents[node]
             if isinstance(node, kind):
@@ -98,12 +96,12 @@ class Text:
 
 
 def span_of(node: Any) -> Span:
-    """Where a part of the text stands."""
+    """The place of a part of the text."""
     return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 def _span_of_call(node: Any) -> Span:
-    """What instructions say of a call of a method whose name stands on a line of its own."""
+    """The place that instructions give for a call of a method whose name is on a line of its own."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return span_of(node)
     whole, called = cast(Any, node), cast(Any, node.func)
@@ -115,7 +113,7 @@ def _span_of_call(node: Any) -> Span:
 
 @dataclass(eq=False)
 class Step:
-    """A statement that was run in a call; ``variables`` holds values before it by name."""
+    """A statement that ran in a call; ``variables`` holds the values before it by name."""
 
     call: Call
     number: int
@@ -141,10 +139,10 @@ class Call:
 
 @dataclass(eq=False)
 class Recording:
-    """Records what files below ``folder`` do inside of it::
+    """Records what code in files below ``folder`` does while it is active::
 
-    with Recording(folder) as made:
-        gm = symbolic_trace(make_program())"""
+        with Recording(folder) as made:
+            gm = symbolic_trace(make_program())"""
 
     folder: Path
     calls: list[Call] = field(default_factory=list)
@@ -166,7 +164,7 @@ class Recording:
         self._stack.clear()
 
     def text(self, file: str) -> Text | None:
-        """The text of a file of the user's; None where it is not at hand or no Python."""
+        """The text of one of the user's files; None if it is not available or not Python."""
         if file not in self.texts:
             try:
                 path = Path(file).resolve()
@@ -178,7 +176,7 @@ class Recording:
 
     @property
     def not_below(self) -> str:
-        """What is said of a file without :meth:`text`."""
+        """The statement in messages about a file without :meth:`text`."""
         return f"is not below {self.folder}, and only files there are edited"
 
     # -- events --------------------------------------------------------------------------------
@@ -200,8 +198,8 @@ class Recording:
         return self._inside
 
     def _owner(self, frame: FrameType) -> tuple[Any, str]:
-        """The module whose method is run, and its name there; the one of the method around a comprehension, a generator
-        expression or a function within it that reads the name."""
+        """The module whose method runs, and its name there; for a comprehension, a generator expression or a nested
+        function that reads the name, the module of the surrounding method."""
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount]
         owner = frame.f_locals.get(names[0]) if names else None
@@ -216,7 +214,7 @@ class Recording:
     def _inside(self, frame: FrameType, kind: str, argument: Any) -> Any:
         self._flush()
         if not self._stack or self._stack[-1][0] is not frame:
-            return self._inside  # left by an exception, or a generator that goes on
+            return self._inside  # left by an exception, or a generator that continues
         call = self._stack[-1][1]
         step = call.steps[-1] if call.steps else None
         if kind == "line":
@@ -226,7 +224,7 @@ class Recording:
             if statement is not None and (step is None or step.statement is not statement or is_again):
                 step = Step(call, len(call.steps), statement, dict(frame.f_locals))
                 call.steps.append(step)
-        elif kind == "opcode":  # of a comprehension: its variable is set within a line
+        elif kind == "opcode":  # a comprehension sets its variable within a line
             if step is not None and not step.nodes and not step.calls:
                 step.variables = dict(frame.f_locals)
         elif kind == "return":
@@ -244,7 +242,7 @@ class Recording:
         return self._inside
 
     def _flush(self) -> None:
-        """Enter the nodes made since the last event into the step that made them."""
+        """Assign the nodes made since the last event to the step that made them."""
         tracer = active_tracer.get()
         if tracer is None:
             return
@@ -286,13 +284,13 @@ def _span(frame: FrameType) -> Span | None:
 
 
 def value_of(value: Any) -> Any:
-    """The node of a traced value, or what it is."""
+    """The node of a traced value; other values as they are."""
     return value.node if isinstance(value, Proxy) else value
 
 
 # -- values of expressions -------------------------------------------------------------------------
 class PatchError(CodegenError):
-    """What passes did cannot be said as a patch on the program's text."""
+    """The changes that passes made cannot be expressed as a patch on the program's text."""
 
 
 ADVICE = "`fxlite regenerate` writes the optimized program as a new file instead"
@@ -301,10 +299,10 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a file. ``kind``: ``replace`` the expression at ``span`` by ``text``; ``delete``
-    the statement there; ``insert`` the statement ``text`` before it; ``argument``: of the call
-    there, ``name`` is given as ``text``, or not given where that is None; ``attribute``: the
-    class there gets a line ``text`` at the end of its constructor; ``import`` a line."""
+    """A change of a file. ``kind``: ``replace`` the expression at ``span`` by ``text``; ``delete`` the statement there;
+    ``insert`` the statement ``text`` before it; ``argument``: pass ``text`` as ``name`` in the call there, or do not
+    pass it if that is None; ``attribute``: add a line ``text`` at the end of the constructor of the class there;
+    ``import``: add a line."""
 
     kind: str
     span: Span
@@ -315,9 +313,9 @@ class Edit:
 
 @dataclass
 class Value:
-    """An expression in one run of its statement: nodes that it made, ``path`` of the layer that is
-    called there; ``state``: same, layer (the same with another layer), forward (one of its operands
-    is read in place of it), dead (nothing reads it), other."""
+    """An expression in one run of its statement: the nodes that it made, and the ``path`` of the layer that it calls.
+    ``state``: same, layer (the same with another layer), forward (replaced by one of its operands), dead (nothing reads
+    it), other."""
 
     nodes: list[Node]
     path: str | None
@@ -325,12 +323,12 @@ class Value:
 
     @property
     def top(self) -> Node:
-        """What the expression gives, or the last of its parts."""
+        """The node that the expression gives, or the last of its parts."""
         return self.nodes[-1]
 
     @property
     def parts(self) -> list[Node]:
-        """What an expression of several results gives."""
+        """The nodes that an expression with several results gives."""
         top = self.top
         if top.op != "call_function" or top.target.name != "getitem":
             return []
@@ -343,10 +341,10 @@ class Values:
     def __init__(self, program: Any, before: GraphModule, after: GraphModule, recording: Recording) -> None:
         self.program, self.before, self.after, self.recording = program, before, after, recording
         self.root = program if isinstance(program, Module) else None
-        self.paths: dict[int, str] = {}  # by the identity of a module
+        self.paths: dict[int, str] = {}  # by the id of a module
         if self.root is not None:
             self.paths = {id(m): path for path, m in self.root.named_modules()}
-        self.layers: dict[str, Layer] = {}  # by path: those that are made with other arguments
+        self.layers: dict[str, Layer] = {}  # by path: those that get other arguments
         self._outlined: dict[int, GraphModule] = {}
         self.now: dict[Node, Node | None] = {}  # what the text that made a node gives now
         self._match()
@@ -398,11 +396,11 @@ class Values:
                 found.append(Value([node], path))
 
     def _layer_path(self, node: Node) -> str | None:
-        """The path of the layer of fxlite that made a node."""
+        """The path of the fxlite layer that made a node."""
         return None if node.scope is None else self.layer_around(node.scope.path)
 
     def layer_around(self, path: str) -> str | None:
-        """The path of the outermost layer of fxlite that is the module at a path, or holds it."""
+        """The path of the outermost fxlite layer that is, or contains, the module at a path."""
         module, parts = self.root, path.split(".")
         for end, part in enumerate(parts, 1):
             module = None if module is None else module._modules.get(part)
@@ -411,8 +409,8 @@ class Values:
         return None
 
     def _follow(self) -> None:
-        """What the text of each node gives now, were it left as it is or spelled anew."""
-        self.needed: set[Node] = set()  # by what is still there, or something was put in place of
+        """Find what the text of each node gives now, if it is left as it is or written anew."""
+        self.needed: set[Node] = set()  # by nodes that remain, or that were replaced
         for node in reversed(self.before.graph.nodes):
             if any(u in self.kept or u in self.instead or u in self.needed for u in node.users):
                 self.needed.add(node)
@@ -447,7 +445,7 @@ class Values:
             state = "other"
             if node not in self.needed:
                 target, state = None, "dead"
-            elif target is None:  # read by what is gone: what takes its place is like its operand
+            elif target is None:  # its readers are gone, and what replaces it equals its operand
                 alike = [n for n in operands(node) if n.op != "get_attr" and n.type == node.type]
                 target = self.now.get(alike[0]) if alike else None
                 state = "dead" if target is None else "forward"
@@ -459,7 +457,7 @@ class Values:
                 value.state = state
 
     def _give(self, node: Node, found: Node, state: str) -> None:
-        """The old text gives a node of the optimized graph."""
+        """Record that the old text gives a node of the optimized graph."""
         self.now[node] = found
         self.given.setdefault(found, []).append(node)
         value = self.value_of_node.get(node)
@@ -467,7 +465,7 @@ class Values:
             value.state = state
 
     def _is_layer(self, node: Node, kept: Node, value: Value) -> bool:
-        """Whether a node is what the layer gives if it is made with other arguments."""
+        """Whether the layer gives a node if it is created with other arguments."""
         if value.path is None or len(value.nodes) > 1:
             return False
         if not kept.args or kept.args[0] is not self.now.get(node.args[0]):
@@ -479,7 +477,7 @@ class Values:
         return True
 
     def values_of(self, expression: ast.AST, step: Step) -> list[Value]:
-        """What an expression gave in a run of its statement."""
+        """The values of an expression in a run of its statement."""
         text = self.text(step.call.code.co_filename)
         places = text.spans_of(expression) if hasattr(expression, "lineno") else []
         found = (self.values.get((step, span)) for span in places)
@@ -492,7 +490,7 @@ class Values:
         return found
 
     def cannot(self, step: Step, expression: ast.AST, why: str) -> PatchError:
-        """The error for an expression that no text was found for."""
+        """The error for an expression for which no text was found."""
         file = step.call.code.co_filename
         text = self.text(file).segment(expression).split("\n")[0]
         return PatchError(f"{file}:{span_of(expression)[0]}: `{text}` {why}; {ADVICE}")
@@ -509,7 +507,7 @@ class Values:
         return self.root.get_submodule(path)
 
     def layer(self, module: GraphModule, path: str) -> Layer | None:
-        """The layer that computes what the module at a path does."""
+        """The layer that computes what the module at a path computes."""
         if id(module) not in self._outlined:
             self._outlined[id(module)] = outline_modules(module)
         try:
@@ -520,18 +518,18 @@ class Values:
 
 
 def is_layer(module: Module) -> bool:
-    """Whether a module is a layer of fxlite that holds no modules of programs."""
+    """Whether a module is a layer of fxlite that contains no modules of programs."""
     return type(module).__module__.startswith("fxlite.") and not isinstance(module, CONTAINERS)
 
 
 def within(inner: Span, outer: Span) -> bool:
-    """Whether a place lies inside of another."""
+    """Whether a place lies inside another."""
     begins = (outer[0], outer[2]) <= (inner[0], inner[2])
     return begins and (inner[1], inner[3]) <= (outer[1], outer[3])
 
 
 def _form(node: Node, now: Callable[[Node], Node]) -> Any:
-    """Equal for calls of one op with the same operands."""
+    """A key that is equal for calls of one op with the same operands."""
     if node.op == "call_function" and node.is_impure():
         return id(node)
     read = [("weight", n.target) if n.op == "get_attr" else ("node", id(n)) for n in map(now, operands(node))]

@@ -1,7 +1,7 @@
-"""Text for values of an optimized graph, at a place in the program.
+"""Write values of an optimized graph as text, at a place in the program.
 
-In: a node of the optimized graph and a run of a statement. Out: the text of a variable that holds
-it, of a part of the statement that gives it, or of the calls of new nodes, which read such texts.
+In: a node of the optimized graph and a run of a statement. Out: the text of a variable that holds it, of a part of the
+statement that gives it, or of the calls of new nodes, which contain such texts.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from fxlite.nn.module import Parameter
 from fxlite.show.comparison.compare import same_array
 from fxlite.types import shapes
 
-_MOST_NUMBERS = 16  # of an array that becomes part of the text
+_MOST_NUMBERS = 16  # in an array that is written into the text
 _LONG = 50  # characters of an operand
 
 
 class Spelling(Values):
-    """Edits inside of statements; ``attributes``: paths of new weights in the patched program, by
-    their paths in the optimized graph; ``left``: why expressions stay that could be others."""
+    """Edits inside statements. ``attributes`` maps paths of new weights in the optimized graph to those in the patched
+    program; ``left`` says why expressions stay that could have changed."""
 
     edits: dict[str, dict[Edit, None]]
     attributes: dict[str, str]
@@ -53,11 +53,11 @@ class Spelling(Values):
     inserted: list[str]
 
     def add(self, file: str, edit: Edit) -> None:
-        """Enter an edit of a file, once."""
+        """Add an edit of a file, once."""
         self.edits.setdefault(file, {})[edit] = None
 
     def patched(self, expression: ast.AST, step: Step) -> list[Edit]:
-        """The edits inside of an expression, outer ones in place of inner ones."""
+        """The edits inside an expression; outer ones replace inner ones."""
         span = span_of(expression)
         file = step.call.code.co_filename
         name = self.hoisted.get((file, span))
@@ -82,8 +82,8 @@ class Spelling(Values):
         return [e for child in _children(expression) for e in self.patched(child, step)]
 
     def _check_settings(self, text: str, expression: ast.AST, step: Step) -> None:
-        """Raise PatchError if a text forgets a number of the function or module that the old one
-        read: it may be another one in another run, or another model."""
+        """Raise PatchError if a text drops a number of the function or module that the old text read: it may differ in
+        another run, or another model."""
         kept = {
             ast.unparse(node) for node in ast.walk(ast.parse(f"({text})", mode="eval")) if isinstance(node, ast.expr)
         }
@@ -96,8 +96,8 @@ class Spelling(Values):
                 raise self.cannot(step, expression, why)
 
     def _settings(self, part: ast.AST, step: Step) -> dict[str, Any]:
-        """Numbers and the like that a part of the text reads from variables of the function and
-        attributes of the module, by their text."""
+        """Numbers and similar settings that a part of the text reads from variables of the function and attributes of
+        the module, by their text."""
         found: dict[str, Any] = {}
         for node in ast.walk(part):
             value: Any = None
@@ -111,7 +111,7 @@ class Spelling(Values):
         return found
 
     def _changed(self, values: list[Value], expression: ast.AST, step: Step) -> str | None:
-        """Another text for an expression; None where the old one will do. Raises PatchError."""
+        """A new text for an expression; None if the old one is still right. Raises PatchError."""
         states = {v.state for v in values}
         top = values[-1].top
         target = self.now[top]
@@ -144,7 +144,7 @@ class Spelling(Values):
         return None
 
     def _hoist(self, target: Node, step: Step) -> str | None:
-        """The name of a variable for what an earlier statement of the call computes inside."""
+        """The name of a variable for a value that an earlier statement of the call computes inside an expression."""
         for other in step.call.steps[: step.number + 1]:
             for node in other.nodes:
                 if self.now.get(node) is not target or self.value_of_node.get(node) is None:
@@ -166,7 +166,7 @@ class Spelling(Values):
         return None
 
     def _reaches(self, one: Step, other: Step) -> bool:
-        """Whether a statement always runs before another that is not in a block of its own."""
+        """Whether a statement always runs before another one, because it is not in a block that may be skipped."""
         text = self.text(one.call.code.co_filename)
         block = text.parents.get(one.statement)
         around: ast.AST | None = other.statement
@@ -185,8 +185,8 @@ class Spelling(Values):
         return numbered(wish, taken)
 
     def spelled(self, target: Node, expression: ast.AST, step: Step, is_operand: bool = False) -> str:
-        """Text for a value of the optimized graph, in place of an expression. What several read, or
-        what is a long operand, becomes a variable."""
+        """Text for a value of the optimized graph, in place of an expression. A value that several read, or that is a
+        long operand, becomes a variable."""
         if target.op == "get_attr":
             return self._weight(target, expression, step)
         known = self._known(target, step)
@@ -220,7 +220,7 @@ class Spelling(Values):
         return with_numbers(_Calls(self, expression, step).call(target))
 
     def _gives(self, part: ast.AST, step: Step) -> Node | None:
-        """What an expression gives in the patched program."""
+        """The node that an expression gives in the patched program."""
         found: Any = None
         if not isinstance(part, ast.expr):
             return None
@@ -238,7 +238,7 @@ class Spelling(Values):
         return self.now.get(found) if isinstance(found, Node) else None
 
     def _spliced(self, part: ast.AST, step: Step, children_only: bool = False) -> str:
-        """The text of an expression with the edits inside of it."""
+        """The text of an expression with its inner edits applied."""
         text = self.text(step.call.code.co_filename)
         if children_only:
             edits = [e for child in _children(part) for e in self.patched(child, step)]
@@ -308,7 +308,7 @@ class Spelling(Values):
         return f"{module}.array({np.asarray(value).tolist()!r}, {kind})"
 
     def module_text(self, module: Any, step: Step) -> str:
-        """What the file calls a module of Python; it is imported where it has no name yet."""
+        """The name of a Python module in the file; it is imported if it has no name yet."""
         own = step.call.globals
         for name, value in own.items():
             if value is module and not name.startswith("_"):
@@ -335,7 +335,7 @@ _IMPORTS = {
 
 
 class _Calls(FxliteText):
-    """Prints the calls of new nodes with the names of a place in the program."""
+    """Prints the calls of new nodes with the names known at a place in the program."""
 
     def __init__(self, plan: Spelling, expression: ast.AST, step: Step) -> None:
         super().__init__(Names(plan.after.graph, FileNames([plan.after.graph], "_", Dialect.imports, ())), {})
@@ -373,7 +373,7 @@ class _Calls(FxliteText):
 
     def dim(self, value: Any) -> str:
         text = super().dim(value)
-        if self.inlined is not self.own:  # a spelling is proven with other names
+        if self.inlined is not self.own:  # a text is proven with other names
             return text
         for symbol in value.free_symbols:
             place = self._size(symbol)
@@ -400,7 +400,7 @@ def _children(expression: ast.AST) -> Iterator[ast.AST]:
 
 
 def spliced(text: Text, part: ast.AST, edits: Sequence[Edit]) -> str:
-    """The text of a part with others in place of expressions inside of it."""
+    """The text of a part in which some inner expressions are replaced."""
     first, last, start, stop = span_of(part)
     lines = [bytes(line) for line in text.lines[first - 1 : last]]
     ends = [0]
@@ -430,7 +430,7 @@ OPERATORS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Attribute, ast
 
 
 def needs_brackets(text: str) -> bool:
-    """Whether an expression is not a name, a call or the like."""
+    """Whether an expression is neither a name nor a call nor similar."""
     node = ast.parse(f"({text})", mode="eval").body
     plain = (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
     return not isinstance(node, plain)
