@@ -1,13 +1,13 @@
-"""Classes of a regenerated program: one for all modules that are alike but for some numbers, or
-lack what others have.
+"""Classes of a regenerated program: one for all modules that are alike except for some numbers, or that
+lack parts which others have.
 
 In: the GraphModules that :func:`~fxlite.passes.cutting.outline_modules.outline_modules` makes of a
-program's modules, and their drafts. Out: the lines of a class for each sort of them, and the call
-that makes one. Layers of ``fxlite.nn`` are made by name. Numbers in which modules of a class differ
-(sizes, strides, ...) are parameters of its constructor.
+program's modules, and their drafts. Out: for each kind of module the lines of its class and the call that
+creates one. Layers of ``fxlite.nn`` are created by name. Numbers in which modules of a class differ (sizes,
+strides, ...) are parameters of its constructor.
 
-Some modules of a class may have what others have not, such as the convolution beside a block of a
-ResNet whose shape changes: these call modules that give back what they are given in its place.
+Some modules of a class may have a part that others lack, such as the convolution on the shortcut of a
+ResNet block whose shape changes: the others call a module there that returns its input.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from fxlite.show.text.pretty import wrap_code
 
 @dataclass
 class Class:
-    """Modules that share a class; ``parameters`` are its constructor's, with a value for each
-    module."""
+    """Modules that share a class; ``parameters`` are those of its constructor, with a value for each module."""
 
     name: str
     drafts: list[Draft]
@@ -44,7 +43,7 @@ class Class:
     added: dict[int, list[Line]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.drafts.sort(key=lambda d: len(d.absent))  # the first one has all
+        self.drafts.sort(key=lambda d: len(d.absent))  # the first one has all parts
         rows = [
             [n for x in (*d.init, Line(d.head), *d.forward) if not x.is_comment for n in numbers_in(x.code)]
             for d in self.drafts
@@ -67,7 +66,7 @@ class Class:
             self._make_optional(part)
 
     def _make_optional(self, part: str) -> None:
-        """Make a part only where the modules have it, of which a parameter tells."""
+        """Make a part conditional on a parameter, because some modules lack it."""
         has = [part not in d.absent for d in self.drafts]
         condition = next(self._conditions(has), None)
         if condition is None:
@@ -80,7 +79,7 @@ class Class:
         self.added.setdefault(number, []).extend([Line(f"if {condition}:"), Line(line.code, line.depth + 1)])
 
     def _conditions(self, has: Sequence[bool]) -> Iterator[str]:
-        """Conditions on parameters that hold for the modules that have something."""
+        """Conditions on parameters that hold exactly for the modules that have something."""
         flags = tuple(map(str, has))
         yield from (name for name, values in self.parameters.items() if values == flags)
         numbers = {n: v for n, v in self.parameters.items() if not {"True", "False"} & {*v}}
@@ -93,7 +92,7 @@ class Class:
                 yield f"{name} != {usual.pop()}"
 
     def made(self, number: int) -> str:
-        """The call that makes the module of that number."""
+        """The call that creates the module of that number."""
         values = [(name, column[number]) for name, column in self.parameters.items()]
         is_flag = any(value in ("True", "False") for _, value in values)
         by_position = len(values) <= self.drafts[0].dialect.by_position and not is_flag
@@ -101,7 +100,7 @@ class Class:
         return f"{self.name}({', '.join(given)})"
 
     def lines(self, load: Sequence[str] = ()) -> list[str]:
-        """The text of the class. ``load``: of a method between constructor and ``forward``."""
+        """The text of the class. ``load`` has the lines of a method between constructor and ``forward``."""
         draft = self.drafts[0]
         of_class, of_forward = draft.source.documentation()
         columns = iter(self.left)
@@ -134,7 +133,7 @@ class Class:
         return text + [t for x in forward for t in wrapped(x)]
 
     def _note(self, forward: list[Line]) -> None:
-        """The types behind lines, where they are those of all modules or can be told by its
+        """Add the types after lines, if all modules have the same or they can be expressed by the
         parameters."""
         lines = [d.forward for d in self.drafts]
         own = [[x for x in found if not x.is_comment] for found in lines]
@@ -153,7 +152,7 @@ class Class:
 
 
 class Function(Class):
-    """Calls that share a function; ``parameters`` are what it is given besides inputs."""
+    """Calls that share a function; ``parameters`` are its arguments other than inputs."""
 
     def __post_init__(self) -> None:
         draft = self.drafts[0]
@@ -169,7 +168,7 @@ class Function(Class):
         self.init = []
 
     def given(self, number: int) -> list[str]:
-        """What the call of that number gives besides inputs."""
+        """The arguments of the call of that number, other than inputs."""
         columns = self.parameters.items()
         return [f"{name}=\0{name}\0{column[number]}\0" for name, column in columns]
 
@@ -195,8 +194,8 @@ class Function(Class):
 def _columns(
     rows: Sequence[Sequence[tuple[str, str]]], taken: set[str], made: dict[str, tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """Numbers in the same places of texts that are alike; where they differ they are parameters,
-    which are added to those ``made``."""
+    """Numbers at the same places of texts that are otherwise equal. If they differ, they become parameters,
+    which are added to ``made``."""
     found = [tuple(zip(*column)) for column in zip(*rows)]
     columns: list[tuple[str, ...]] = [values for _, values in found]
     for number in sorted(range(len(found)), key=lambda i: ANY in columns[i]):
@@ -215,8 +214,8 @@ def _columns(
 
 
 def factored(classes: Sequence[Class], taken: set[str]) -> list[str]:
-    """Functions that make rows of modules which constructors hold again and again, as lines; the
-    constructors call them then."""
+    """The lines of functions that create rows of modules which occur repeatedly in constructors; the
+    constructors then call them."""
     groups: dict[str, list[tuple[Line, str]]] = {}
     for one in classes:
         for line in one.init if not one.parameters else ():
@@ -242,7 +241,7 @@ def factored(classes: Sequence[Class], taken: set[str]) -> list[str]:
 
 
 def _rows_of_modules(code: str) -> Iterator[str]:
-    """``nn.Sequential(...)`` in a line, those inside others apart."""
+    """The ``nn.Sequential(...)`` in a line, those nested in others separately."""
     start = code.find("nn.Sequential(")
     while start >= 0:
         end, depth = code.index("(", start), 1
@@ -259,8 +258,8 @@ _FUNCTIONS = -1_000_000  # the height of functions, which come before all classe
 
 
 def classes_of(root: GraphModule, name: str, dialect: Dialect) -> tuple[FileNames, list[Class], dict[str, Layer]]:
-    """The names of a file, its classes in the order in which they are needed, the root's last, and
-    the layers by path."""
+    """The names of a file, its classes in the order in which they are needed (the root's last), and the
+    layers by path."""
     layers: dict[int, Layer] = {}
     found: dict[int, tuple[GraphModule, int]] = {}
     paths: dict[str, Layer] = {}
@@ -325,8 +324,8 @@ def classes_of(root: GraphModule, name: str, dialect: Dialect) -> tuple[FileName
 
 
 def _align(modules: Sequence[GraphModule], layers: dict[int, Layer]) -> None:
-    """Say numbers that are the default of one layer where the same layer of another module of the
-    class has others, so that both may be one class."""
+    """Write numbers that are the default of one layer if the same layer of another module of the class has
+    other numbers, so that both can share a class."""
     alike: dict[tuple[str, str, str], list[int]] = {}
     for module in modules:
         for target in dict.fromkeys(n.target for n in module.graph.find_nodes(op="call_module")):
@@ -344,7 +343,7 @@ def _align(modules: Sequence[GraphModule], layers: dict[int, Layer]) -> None:
 
 
 def _join(groups: dict[Any, list[Draft]], made: dict[int, str], file: FileNames, dialect: Dialect) -> None:
-    """Put modules that lack what others of their class have to these."""
+    """Let modules that lack parts join the class of the modules that have them."""
     largest = sorted(groups.items(), key=lambda group: -len(group[1][0].tree))
     for (other, full), (key, drafts) in itertools.permutations(largest, 2):
         one, whole = drafts[0], full[0]
@@ -364,7 +363,7 @@ def _join(groups: dict[Any, list[Draft]], made: dict[int, str], file: FileNames,
 def _with_parts(
     draft: Draft, whole: Draft, parts: Sequence[str], made: dict[int, str], file: FileNames, dialect: Dialect
 ) -> Draft | None:
-    """A draft that calls what the module lacks, as modules that give back what they are given."""
+    """A draft that calls the missing parts, as modules that return their input."""
     module = with_children(draft.module, whole.module, parts)
     if module is None or whole.indexed:
         return None
@@ -385,7 +384,7 @@ def _with_parts(
 
 
 def _arguments(layer: Layer) -> str:
-    """Arguments of a layer's constructor: the first ones without their names."""
+    """Arguments of a layer's constructor, the first ones by position."""
     texts: list[str] = []
     for name, value in layer.arguments.items():
         is_size = name in _POSITIONAL and len(texts) == sum("=" not in t for t in texts)
@@ -412,8 +411,8 @@ def _literal(value: Any, role: str) -> str:
 
 # -- modules that some have and others have not ----------------------------------------------------
 def with_children(lacking: GraphModule, having: GraphModule, parts: Sequence[str]) -> GraphModule | None:
-    """A copy of the one module that calls identities where the other calls its children ``parts``,
-    each one module or a row of them; None where they differ otherwise, numbers apart."""
+    """A copy of ``lacking`` that calls identities where ``having`` calls its children ``parts``, each a single
+    module or a row of them; None if the two differ otherwise, except for numbers."""
     calls: list[Node] = []
     for part in parts:
         row = [
@@ -427,8 +426,8 @@ def with_children(lacking: GraphModule, having: GraphModule, parts: Sequence[str
     made = lacking.copy()
     mine = iter([n for n in made.graph.nodes if n.op != "get_attr"])
     same: dict[Node, Node] = {}
-    given: dict[Node, Node] = {}  # what a call stands for in the module that lacks it
-    last: Node | None = None  # the node of the copy that was met last
+    given: dict[Node, Node] = {}  # the value that replaces a call in the module that lacks it
+    last: Node | None = None  # the node of the copy that was visited last
     for node in having.graph.nodes:
         if node.op == "get_attr":
             continue
@@ -465,8 +464,8 @@ def _identity(value: Node) -> GraphModule:
 
 
 def _merged(theirs: Any, own: Any, same: dict[Node, Node], given: dict[Node, Node]) -> Any:
-    """One's own arguments, with results of children where the others read them; None where what is
-    read differs."""
+    """The module's own arguments, with results of children where the other module reads them; None if the two
+    read different values."""
     if isinstance(theirs, Node) and isinstance(own, Node):
         if theirs in given:
             return same[theirs] if own is given[theirs] else None

@@ -1,13 +1,13 @@
-"""What dialects of regenerated Python write differently: how modules and their arrays are made, how
+"""What differs between the dialects of regenerated Python: how modules and their arrays are created, how
 values are computed, what a file imports and how its weights are stored.
 
-In: arrays of a program and the text of what is made of them. Out: Python text. :class:`Dialect` is
-the dialect "fxlite"; the others are subclasses of it, of :class:`TableDialect`, in which an op that
-can be written neither by a spelling nor by a function of the file's own is replaced by what it is
-made of; one that is made of nothing is an error that names the node.
+In: arrays of a program and the text of what is computed from them. Out: Python text. :class:`Dialect` is
+the dialect "fxlite". The others are subclasses of it and of :class:`TableDialect`, in which an op that has
+neither a spelling nor a function in the file is replaced by its expansion; an op without an expansion is an
+error that names the node.
 
-The dialect "numpy" is source that needs NumPy alone: plain classes with ``__call__``, whose arrays
-come from an ``.npz`` file. A program with bfloat16 imports ``ml_dtypes``, too.
+The dialect "numpy" is source that needs only NumPy: plain classes with ``__call__``, whose arrays come from
+an ``.npz`` file. A program with bfloat16 also imports ``ml_dtypes``.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ class Dialect:
 
     # -- programs --------------------------------------------------------------------------------
     def control(self, node: Node, bodies: Sequence[str]) -> list[str]:
-        """The function that is a loop or condition, whose bodies are classes of these names."""
+        """The function for a loop or condition, whose bodies are classes with these names."""
         raise NotImplementedError
 
     def prepared(self, gm: GraphModule) -> GraphModule:
-        """The program in ops that the dialect can write. Raises CodegenError naming the node of
-        what it cannot."""
+        """The program in ops that the dialect can write. Raises CodegenError naming a node that cannot be
+        written."""
         if all(map(_can_be_imported, gm.graph.nodes)):
             return gm
         return decompose(gm, keep=_can_be_imported, own=True)
 
     def helpers(self, graphs: Iterable[Graph]) -> Iterable[str]:
-        """Functions of the file's own with which values are computed."""
+        """The helper functions that the file needs to compute values."""
         return ()
 
     #: The call, behind an array, that copies it.
@@ -95,16 +95,16 @@ class Dialect:
     parts: tuple[str, ...] = ()
 
     def definitions(self, names: Iterable[str]) -> str:
-        """The text of such functions and parts, and of what they need."""
+        """The text of these helpers, and of everything that they need."""
         return ""
 
     # -- modules ---------------------------------------------------------------------------------
     def layer(self, module: GraphModule) -> Layer | None:
-        """The layer that computes what a module does, if the dialect has it."""
+        """The layer that computes the same as a module, if the dialect has it."""
         return layer_of(module)
 
     def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:
-        """The statement that makes an array of a module."""
+        """The statement that creates an array of a module."""
         type = type_of(value)
         made = f'{imports["ops"]}.zeros({shape_text(type)}, dtype="{type.dtype.name}")'
         if is_trained(value):
@@ -112,28 +112,28 @@ class Dialect:
         return f"self.register_buffer({python_string(part)}, {made})"
 
     def is_number(self, node: Node) -> bool:
-        """Whether a constant is written where it is read, as ``np.float32(0.5)``."""
+        """Whether a constant is written where it is read, such as ``np.float32(0.5)``."""
         return "np" in self.imports and bool(node.meta.get(NUMBER))
 
     def held_array(self, value: Any, imports: Mapping[str, str]) -> str:
-        """What makes an array that ``Weights`` hold."""
+        """The text that creates an array in ``Weights``."""
         type = type_of(value)
         shape = ",".join(number_text(size, "{size}") for size in type.shape)
         text = f'"{type.dtype.name}[{shape}]"' if shape else f'"{type}"'
         return text if is_trained(value) else f"Buffer({text})"
 
     def module_list(self, listed: str, is_called: bool) -> str:
-        """Modules in a list; ``is_called``: in a row, by calling what holds them."""
+        """Modules in a list; ``is_called``: the container is called, and calls them in a row."""
         return f"nn.Sequential({listed})" if is_called else f"nn.ModuleList([{listed}])"
 
     def lacking(self, made: str) -> str:
-        """What does nothing in place of a part that other modules of the class make so."""
+        """The module that does nothing in place of a part that other modules of the class have."""
         return self.identity
 
     # -- files -----------------------------------------------------------------------------------
     def import_lines(self, used: Callable[[str], bool], alias: Mapping[str, str]) -> Imports:
-        """What a file imports, besides what the program does. ``alias``: what :attr:`imports` are
-        called."""
+        """The imports of a file, in addition to those of the program. ``alias`` maps names in :attr:`imports`
+        to their names in the file."""
         lines = [f"import numpy as {alias['np']}", ""] if used(alias["np"]) else []
         if used("fx"):
             lines.append("import fxlite as fx")
@@ -150,7 +150,7 @@ class Dialect:
         return [], lines
 
     def load(self) -> list[str]:
-        """The method that makes a module with its weights."""
+        """The method that creates a module with its weights."""
         return [
             "    @classmethod",
             "    def load(cls, path=WEIGHTS):",
@@ -161,7 +161,7 @@ class Dialect:
         ]
 
     def save(self, arrays: Mapping[str, Any], path: Path) -> None:
-        """Store the weights, by the names that a state_dict has."""
+        """Store the weights under their names in a state_dict."""
         save_safetensors(dict(arrays), path)
 
 
@@ -181,7 +181,7 @@ class TableDialect(Dialect):
         return gm
 
     def is_kept(self, node: Node) -> bool:
-        """Whether a call stays as it is, where it could be written as what it is made of."""
+        """Whether a call stays as it is, although it could be expanded."""
         return self.text.is_known(node.target)
 
     def check(self, node: Node) -> None:
@@ -223,7 +223,7 @@ class TableDialect(Dialect):
 
 
 def _can_be_imported(node: Node) -> bool:
-    """Whether a call stays as it is: of all but ops of the program that other files lack."""
+    """Whether a call stays as it is: true except for ops of the program that other files cannot import."""
     return not isinstance(node.target, ForeignOp) or node.target.is_importable
 
 
@@ -233,7 +233,7 @@ def is_trained(value: Any) -> bool:
 
 
 def shape_text(type: TensorType, names: Iterable[str] = ()) -> str:
-    """A shape whose sizes may become parameters of a class, which are called by their ``names``."""
+    """A shape whose sizes may become parameters of a class, named by ``names``."""
     named = zip(type.shape, itertools.chain(names, itertools.repeat("size")))
     sizes = [number_text(size, name) for size, name in named]
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
@@ -257,7 +257,7 @@ class NumpyDialect(TableDialect):
     names = (("sliding_window_view", "from numpy.lib.stride_tricks import sliding_window_view"),)
 
     def is_kept(self, node: Node) -> bool:
-        several = node.type if isinstance(node.type, tuple) else ()  # results, each to be rounded
+        several = node.type if isinstance(node.type, tuple) else ()  # several results, each of which is rounded
         return super().is_kept(node) and not any(type.dtype.is_half for type in several)
 
     def array(self, module: GraphModule, part: str, value: Any, imports: Mapping[str, str]) -> str:

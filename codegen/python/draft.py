@@ -1,9 +1,9 @@
-"""The class for one module of a regenerated program: what its constructor makes, and ``forward``.
+"""The class for one module of a regenerated program: its constructor and ``forward``.
 
-In: a GraphModule that ``outline_modules`` made of a module, and how the modules inside it are made.
-Out: a :class:`Draft`: the lines of its methods. Containers become ``nn.Sequential`` where what they
-hold is called in a row, else ``nn.ModuleList``; statements that are the same for one module of a
-list after the other become a loop::
+In: a GraphModule that ``outline_modules`` made of a module, and how to create the modules inside it. Out: a
+:class:`Draft`: the lines of its methods. Containers become ``nn.Sequential`` if their items are called in a
+row, otherwise ``nn.ModuleList``; statements that repeat for one module of a list after the other become a
+loop::
 
     for block in self.blocks:
         x = block(x)
@@ -45,14 +45,14 @@ from fxlite.ops.own.foreign import ForeignOp
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.tensor_type import TensorType
 
-_SHORT_RESULT = 80  # columns of results without brackets around them
-_SHORT = 4  # ops of an expression that the program has in several
+_SHORT_RESULT = 80  # columns up to which results are written without brackets around them
+_SHORT = 4  # the most ops of an expression that the program splits into several
 
 
 @dataclass
 class Chain:
-    """Calls in a row of what a container holds: each is given the result of the one before, at one
-    position, and otherwise the same."""
+    """Calls in a row of the items of a container: each gets the result of the previous one in one position,
+    and otherwise the same arguments."""
 
     container: str
     calls: list[Node]
@@ -63,8 +63,8 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class Filled:
-    """A list of values of one sort, each made after the one before: a loop may append them.
-    ``key``: what it is in the graph."""
+    """A list of similar values, each computed after the previous one, so that a loop may append them. ``key``
+    identifies it in the graph."""
 
     number: int
     elements: tuple[Any, ...]
@@ -74,14 +74,14 @@ class Filled:
 
     @property
     def is_named(self) -> bool:
-        """Whether the program has a name for it."""
+        """Whether the program has a name for the list."""
         return bool(self.wish)
 
 
 def drafted(
     module: GraphModule, file: FileNames, dialect: Dialect, made: Callable[[GraphModule], str], is_root: bool
 ) -> Draft:
-    """The draft of a module, in which lists are written out that no loop fills."""
+    """The draft of a module; lists that no loop can fill are written out."""
     draft = Draft(module, file, dialect, made, is_root)
     while draft.refused:
         apart = draft.apart | draft.refused
@@ -90,7 +90,7 @@ def drafted(
 
 
 class Draft:
-    """The methods of the class for one module. ``made`` says how a module inside is made."""
+    """The methods of the class for one module. ``made`` says how to create a module inside it."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Draft:
             place = {name: i for i, name in enumerate(self.source.parameters)}
             self.inputs = sorted(self.inputs, key=lambda n: place.get(inputs[n], len(place)))
         file.orders[id(module)] = [*map(self.graph.placeholders.index, self.inputs)]
-        self.items: dict[str, str] = {}  # what variables of loops are called
+        self.items: dict[str, str] = {}  # the names of loop variables
         #: In which order results are returned, where that is not the one of the graph.
         self.order = self._result_order()
         file.results[id(module)] = self.order
@@ -161,7 +161,7 @@ class Draft:
         self.statements[self.shown[-1]] = self.source.returned()
         #: Lists that loops fill, and what they are called.
         self.listed: dict[Filled, str] = {}
-        self.refused: set[int] = set()  # numbers of those that no loop fills
+        self.refused: set[int] = set()  # numbers of the lists that no loop can fill
         self._list_values()
         self.init = list(self._init())
         method = dialect.method if self.call is None else self.call.code.co_name
@@ -170,13 +170,13 @@ class Draft:
 
     @property
     def signature(self) -> Any:
-        """Equal for modules that may share a class."""
+        """A key that is equal for modules that may share a class."""
         lines = (*self.init, Line(self.head, 1), *self.forward)
         blank = [(with_numbers(x.code, hidden), x.depth) for x in lines if not x.is_comment]
         return self.call is not None, class_name(self.module.name), tuple(blank)
 
     def lack(self, part: str, other: Draft) -> None:
-        """Note that the module has no such part, unlike another one of the class."""
+        """Record that the module lacks this part, unlike another module of the class."""
         number = [*self.tree].index(part)
         line = other.init[[*other.tree].index(part)]
         code = with_numbers(line.code, lambda role, _: f"\0{role}\0{ANY}\0")
@@ -195,7 +195,7 @@ class Draft:
                 yield Line(f"self.{part} = {made}")
 
     def _held(self, path: str, value: Any) -> str:
-        """What makes a module, a container or, in one, an array."""
+        """The text that creates a module, a container or, inside one, an array."""
         if isinstance(value, GraphModule):
             return self.made(value)
         if not isinstance(value, dict):
@@ -208,7 +208,7 @@ class Draft:
         return _weights(texts)
 
     def _numbered(self, path: str, texts: Mapping[str, str], size: int) -> str:
-        """A list of modules, with something in place of those that compute nothing."""
+        """A list of modules, with a placeholder for those that compute nothing."""
         listed = [texts.get(str(i), self.dialect.identity) for i in range(size)]
         chain = self.chains.get(path)
         is_called = chain is not None and not chain.is_loop
@@ -256,7 +256,7 @@ class Draft:
         if len(others) != 1 or isinstance(calls[0].type, tuple):
             return None
         if any(map(is_impure_module, held.values())):
-            return None  # other random numbers may be drawn between its calls
+            return None  # random numbers of other ops may be drawn between its calls
         texts = {with_numbers(self.made(held[str(i)])) for i in indices}
         classes = {text.partition("(")[0] for text in texts}
         is_alike = len(texts) == 1 or (len(classes) == 1 and "nn." not in "".join(classes))
@@ -277,7 +277,7 @@ class Draft:
         yield Line(f"{name} = {chain.item}({', '.join(given)})", 3, note_of(last))
 
     def _rolled(self, lines: list[Line]) -> list[Line]:
-        """The lines with loops, if all lists that these should fill are filled by one."""
+        """The lines with loops, if every list that they should fill can be filled by one loop."""
         sizes = {name: len(found.elements) for found, name in self.listed.items()}
         made = rolled(lines, self, sizes)
         left = {line.fills for line in made if line.fills}
@@ -286,7 +286,7 @@ class Draft:
 
     # -- lists that loops go over ------------------------------------------------------------------
     def length(self, listed: str) -> int:
-        """How many modules a list has, or items one among the inputs; 0 for what is neither."""
+        """The number of modules in a list, or of items in one among the inputs; 0 for anything else."""
         if not listed.startswith("self."):
             return self.names.given.lists.get(listed, 0)
         held: Any = self.tree
@@ -297,17 +297,17 @@ class Draft:
         return len(held) if all(map(_is_module, held.values())) else 0
 
     def is_given(self, listed: str) -> bool:
-        """Whether callers give a list, who may give a shorter one."""
+        """Whether the caller passes a list, which may then be shorter."""
         return listed in self.names.given.lists
 
     def item(self, listed: str) -> str:
-        """What the variable of a loop over a list should be called."""
+        """The preferred name for the variable of a loop over a list."""
         found = self.source.item(listed)
         wish = "item" if self.is_given(listed) else singular(_path(listed))
         return found.id if isinstance(found, ast.Name) else wish
 
     def parts(self, listed: str) -> Sequence[str]:
-        """What the variables should be called into which its items are taken apart, if they are."""
+        """The preferred names for the variables into which the list's items are unpacked, if they are."""
         size, found = self.names.given.items.get(listed, 0), self.source.item(listed)
         if not isinstance(found, ast.Tuple) or len(found.elts) != size:
             return ()
@@ -315,17 +315,17 @@ class Draft:
         return names if len({*names} - {"_"}) + names.count("_") == size else ()
 
     def index(self, listed: str) -> str:
-        """The variable that counts beside that of a list, or alone."""
+        """The name of a counting variable, with or without the variable for the list's items."""
         return self.unique(self.source.index(listed) or "i")
 
     def unique(self, wish: str) -> str:
-        """A name of loops' variables, which several loops may share."""
+        """A name for a loop variable; several loops may share it."""
         self.items[wish] = self.items.get(wish) or self.names.unique(wish)
         return self.items[wish]
 
     def _form(self, node: Node) -> tuple[Any, str]:
-        """The form of what a module returns, with the numbers of its results, and the place of the
-        only one; 0 where it is just that."""
+        """The form of what a module returns, with the numbers of its results, and the text that selects the
+        only one; 0 if it returns just that."""
         layer = self.print.layers.get(node.target) if node.op == "call_module" else None
         if layer is not None:
             return layer.results, layer.place
@@ -333,8 +333,7 @@ class Draft:
         return tuple(self.file.results.get(id(module), ())) or 0, ""
 
     def _result_order(self) -> Sequence[int]:
-        """The results of a module in the order in which its method returns them; empty where that
-        is not known."""
+        """The results of a module in the order in which its method returns them; empty if that is not known."""
         values, statement = self.graph.output_node().args[0], self.source.returned()
         if self.is_root or not isinstance(values, tuple) or not isinstance(statement, ast.Return):
             return ()
@@ -348,7 +347,7 @@ class Draft:
         return order if len(order) == len(values) else ()
 
     def _results(self) -> Any:
-        """What is returned, in its order."""
+        """The returned values in their order."""
         if self.is_root:
             return results_of(self.graph)
         values = self.graph.output_node().args[0]
@@ -356,7 +355,7 @@ class Draft:
 
     # -- lists that loops fill ---------------------------------------------------------------------
     def _list_values(self) -> None:
-        """Find lists of values that are of one sort and made one after the other."""
+        """Find lists of similar values that are computed one after the other."""
         self.place = {n: i for i, n in enumerate(self.shown)}
         #: For a value and what reads it from such a list: the node after which it is appended.
         self.filled: dict[tuple[Node, Node], Node] = {}
@@ -370,7 +369,7 @@ class Draft:
                 continue
             found = [v for value in given for v in _lists_in(value, reader.op == "output")]
             names = [*self.source.lists(reader, len(found))]
-            # what is read beside a list, too, is read later than it is appended
+            # a value that is also read outside the list is read later than it is appended
             beside = Counter(nodes_in(reader.args))
             beside.subtract(n for value in found for n in _nodes(value))
             for value in found:
@@ -391,7 +390,7 @@ class Draft:
                     self.filled |= {(n, reader): node for n in own}
 
     def _one_after_the_other(self, value: Sequence[Any]) -> list[Node] | None:
-        """For each element of a list: the last statement of those that make it."""
+        """For each element of a list the last statement of those that compute it."""
         sorts: set[Any] = set()
         found: list[Node] = []
         for element in value:
@@ -407,14 +406,14 @@ class Draft:
         return found if len(sorts) == 1 else None
 
     def _appended(self, node: Node) -> Iterator[Line]:
-        """The lines that append values to lists once the node is computed."""
+        """The lines that append values to lists once a node has been computed."""
         for found, element in self.appends.get(node, ()):
             name = self.listed[found]
             yield Line(f"{name}.append({self.print.value(element)})", fills=name)
 
     # -- forward ---------------------------------------------------------------------------------
     def _unpacked(self) -> Iterator[Line]:
-        """Parts of nested inputs in the variables that the program gives them."""
+        """Unpack nested inputs into the variables that the program uses for their parts."""
         texts = {self.names.parameters[n]: n for n in self.graph.placeholders}
         is_state = self.states.__contains__
         nodes_by_text = {t: n for t, n in texts.items() if not (t.isidentifier() or is_state(n.target))}
@@ -464,9 +463,9 @@ class Draft:
             yield from self._appended(node)
 
     def _lines(self, node: Node) -> Iterator[Line]:
-        """The lines of a value, and before it of those that would make its own too long."""
+        """The lines of a value, preceded by those of parts that would make its own line too long."""
         inlined = [n for n in self._read(node) if n in self.inside & self.print.inlined.keys()]
-        width = WIDTH + 4 * (self.call is not None)  # its lines are indented less in the end
+        width = WIDTH + 4 * (self.call is not None)  # its lines will be indented less
         apart: list[Node] = []
         while any(len(with_numbers(x.code)) + 4 * x.depth > width for x in self._line(node)):
             if not inlined:
@@ -480,7 +479,7 @@ class Draft:
         yield from self._line(node)
 
     def _read(self, node: Node) -> list[Node]:
-        """What the text of a value reads."""
+        """The values that occur in the text of a value."""
         chain = self.by_last.get(node)
         return (node if chain is None else chain.calls[0]).all_input_nodes
 
@@ -499,8 +498,8 @@ class Draft:
         return self.source.statement(node)
 
     def _name_values(self) -> None:
-        """Give values the names that the program gave them, where these are free by then, as its
-        variables that are assigned to more than once are."""
+        """Give values the names that the program used if they are free at that point; this includes variables
+        that are assigned more than once."""
         for chain in self.chains.values():
             for node in chain.calls:
                 self.names.taken.discard(self.names[node])
@@ -545,7 +544,7 @@ class Draft:
                 occupy(node, names[0])
 
     def _read_in_loop(self, last: Node) -> set[str]:
-        """Names of what each module of a loop is given besides the result of the one before."""
+        """Names of the arguments of each module in a loop, other than the result of the previous one."""
         chain = self.by_last.get(last)
         if chain is None or not chain.is_loop:
             return set()
@@ -553,7 +552,7 @@ class Draft:
         return {self.names[n] for n in nodes_in(given) if n.op != "get_attr"}
 
     def _wishes(self, node: Node) -> list[str]:
-        """What the program called a value, or its parts."""
+        """The names that the program used for a value, or for its parts."""
         chain = self.by_last.get(node)
         if chain is not None:
             return self._name_chain(chain)
@@ -566,7 +565,7 @@ class Draft:
         return names if all(names) else []
 
     def _name_chain(self, chain: Chain) -> list[str]:
-        """The variables of a loop, and what the program called its result."""
+        """The variables of a loop, and the program's names for its result."""
         container = last_word(chain.container)
         if not chain.is_loop:
             names = self.source.variables(chain.calls[-1], chain.container)
@@ -580,9 +579,9 @@ class Draft:
         return [value]
 
     def _inlined(self) -> set[Node]:
-        """Values that are part of a larger expression."""
+        """Values that are written inside a larger expression."""
         found: set[Node] = set()
-        ops: dict[Node, int] = {}  # in the expression
+        ops: dict[Node, int] = {}  # number of ops in the expression
         for node in self.shown:
             ops[node] = 1 + sum(ops[n] for n in self._read(node) if n in found)
             if self._may_be_inlined(node, ops[node]):
@@ -590,8 +589,8 @@ class Draft:
         return found
 
     def _may_be_inlined(self, node: Node, ops: int) -> bool:
-        """Whether a value is part of a larger expression: the program did not name it either, and
-        reads it where it is made; else if that is a short one."""
+        """Whether a value is written inside a larger expression: if the program did not name it either and
+        reads it where it is computed, or if the expression is short."""
         if node.op == "output" or self.wishes[node] or node in self.names.parts:
             return False
         if sum(n is node for u in node.users for n in nodes_in((u.args, u.kwargs))) != 1:
@@ -614,26 +613,26 @@ class Draft:
         return ops <= _SHORT and not said and self._is_unnamed(node)
 
     def _is_unnamed(self, node: Node) -> bool:
-        """Whether nobody chose the name that a value has in the graph."""
+        """Whether a value's name in the graph was not chosen by anybody."""
         if self.names.short or node.op == "call_module" or self.statements[node] is not None:
             return True
         return re.fullmatch(rf"{re.escape(node.target.node_name or node.target.name)}(_\d+)?", node.name) is not None
 
     def _reader(self, node: Node) -> Node:
-        """The only value that reads one; where it is given to modules in a row, the last one's."""
+        """The only reader of a value; if it is passed through modules in a row, the reader of the last result."""
         (reader,) = node.users
         chain = self.chain_of.get(reader)
         return reader if chain is None else chain.calls[-1]
 
     def _said(self, node: Node) -> Iterator[str]:
-        """Comments of the program above the statement of a value, each once."""
+        """The program's comments above the statement of a value, each once."""
         statement = self.statements[node]
         if statement is not None and statement not in self.commented:
             self.commented.add(statement)
             yield from (comment(text) for text in self.source.comments(statement) if text)
 
     def _origin(self, node: Node) -> str:
-        """Where a value comes from, unless its class says that."""
+        """Where a value comes from, unless its class shows that."""
         if node.op == "call_module" or self.statements[node] is not None:
             return ""
         scope = node.scope
@@ -647,7 +646,7 @@ class Draft:
             defaults = {str(n.target): self._default(n) for n in self.inputs if n.args}
             yield from self.names.given.head({t: text for t, text in defaults.items() if text})
             return
-        needed = False  # a parameter without a default comes behind
+        needed = False  # a parameter without a default follows
         parameters: list[str] = []
         for node in reversed(self.inputs):
             default = self._default(node) if node.args else ""
@@ -657,7 +656,7 @@ class Draft:
         yield from reversed(parameters)
 
     def _default(self, node: Node) -> str:
-        """The default of an input as an array of its type; empty where that has no text."""
+        """The default of an input as an array of its type; empty if it cannot be written."""
         text, declared, imports = self.print.value(node.args[0]), node.type, self.file.imports
         if not isinstance(declared, TensorType):
             return text
@@ -671,7 +670,7 @@ class Draft:
         return f"{imports['np']}.array({text}, {imports['np']}.{value.dtype.type.__name__})"
 
     def _checks(self) -> Iterator[Line]:
-        """What the named dims must fulfil, and where the program or fx.dims says so."""
+        """The conditions on named dims, with the place in the program, or in fx.dims, that requires them."""
         shown = ""
         for guard in self.graph.conditions():
             place, said = guard.loc, "declared by fx.dims"
@@ -699,7 +698,7 @@ class Draft:
                 note = note_of(node, self.order)
             yield from self._written(node, values)
             if self.writes:
-                note = ""  # of all results, which the lines before show
+                note = ""  # the types of all results, which the previous lines show
                 if values is None:
                     return
             text = self.print.value(values)
@@ -721,10 +720,10 @@ class Draft:
         yield Line(f"{left} = {right}", note=note_of(node))
 
     def _written(self, output: Node, values: Any) -> Iterator[Line]:
-        """What is written into inputs and states, after variables for what is read there later."""
+        """Write into inputs and states, after saving values in them that are read later."""
         inputs = {node.target: node for node in self.graph.placeholders}
         pairs = [(inputs[name], new) for name, new in zip(self.writes, output.args[0][1:] if self.writes else ())]
-        before: set[Node] = set()  # inputs that are written by then
+        before: set[Node] = set()  # inputs that have been written already
         for target, new in (*pairs, *((None, node) for node in _nodes(values))):
             is_part = self._is_part(new)
             if target is not None and target.target not in self.states and is_part and not self.dialect.overlaps:
@@ -738,7 +737,7 @@ class Draft:
         for name, text in self.saved.values():
             yield Line(f"{name} = {text}")
         for target, new in pairs:
-            if target.target in self.states:  # what it was stays in its variable
+            if target.target in self.states:  # the former value stays in its variable
                 copy = self.dialect.copy if self._is_part(new) and new not in self.saved else ""
                 yield Line(f"self.{target.target} = {self.print.value(new)}{copy}")
                 continue
@@ -746,11 +745,11 @@ class Draft:
 
     @staticmethod
     def _is_part(node: Node) -> bool:
-        """Whether a value may be an array that there was before, or a part of one."""
+        """Whether a value may be an existing array, or a part of one."""
         return node.op != "call_function" or node.target.kind == "view"
 
     def _read_there(self, node: Node) -> set[Node]:
-        """The inputs that are read where a value is: it is one or a view of one, or it is computed there."""
+        """The inputs whose memory is read together with a value: it is one, a view of one, or computed there."""
         found, waiting = {node}, [node]
         while waiting:
             value = waiting.pop()
@@ -766,8 +765,8 @@ def _path(text: str) -> str:
 
 
 def _lists_in(value: Any, is_nested: bool) -> Iterator[Sequence[Any]]:
-    """Lists of enough values, the outermost ones; ``is_nested``: also inside of other containers,
-    and of containers."""
+    """Lists with enough values, outermost first; with ``is_nested`` also lists inside other containers, and
+    lists of containers."""
     is_plain = isinstance(value, (tuple, list)) and not hasattr(value, "_fields")
     if is_plain and len(value) >= ALIKE and all(map(_is_values if is_nested else _is_node, value)):
         yield value
@@ -777,7 +776,7 @@ def _lists_in(value: Any, is_nested: bool) -> Iterator[Sequence[Any]]:
 
 
 def _inner(value: Any) -> Iterable[Any]:
-    """What is in a container."""
+    """The items of a container."""
     if isinstance(value, Record):
         return value.values
     if isinstance(value, dict):
@@ -802,7 +801,7 @@ def _is_values(value: Any) -> bool:
 
 
 def _sort(node: Node) -> Any:
-    """Equal for values that are made in the same way by modules of one list."""
+    """A key that is equal for values that modules of one list compute in the same way."""
     if node.op == "call_function" and node.target.name == "getitem":
         return node.bound["index"], _sort(node.args[0])
     target = node.target.name if node.op == "call_function" else str(node.target)
@@ -810,14 +809,14 @@ def _sort(node: Node) -> Any:
 
 
 def _is_module(value: Any) -> bool:
-    """Whether what a tree holds is a module, or a list of modules."""
+    """Whether an entry of a tree is a module, or a list of modules."""
     if isinstance(value, dict):
         return all(is_number(part) and _is_module(v) for part, v in value.items())
     return isinstance(value, GraphModule)
 
 
 def _places(form: Any, target: ast.expr | None) -> Iterator[tuple[int, str]]:
-    """The variables of a left side, by the number of what they are given."""
+    """The variables in an assignment target, by the number of the result that they get."""
     if isinstance(form, int) and isinstance(target, ast.Name):
         yield form, target.id
     elif isinstance(form, tuple) and isinstance(target, ast.Tuple):
@@ -826,7 +825,7 @@ def _places(form: Any, target: ast.expr | None) -> Iterator[tuple[int, str]]:
 
 
 def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
-    """The left side that takes results apart: ``y, (h, _)``."""
+    """The assignment target that unpacks results: ``y, (h, _)``."""
     if not isinstance(form, tuple):
         return "_" if form is None else names[form]
     inner = ", ".join(_pattern(part, names, depth + 1) for part in form)
@@ -835,8 +834,8 @@ def _pattern(form: Any, names: Sequence[str], depth: int = 0) -> str:
 
 
 def _tree(module: GraphModule, numbers: Collection[Node], functions: Collection[str]) -> dict[str, Any]:
-    """What the graph reads and calls as nested dicts by the parts of the paths, ``numbers`` and
-    ``functions`` apart; what a module that is called holds is in that module."""
+    """What the graph reads and calls, as nested dicts by the parts of the paths; ``numbers`` and ``functions``
+    are left out, and the contents of a called module belong to that module."""
     tree: dict[str, Any] = {}
     nodes = [n for n in module.graph.nodes if n.op == "call_module" or n.op == "get_attr"]
     nodes = [n for n in nodes if n not in numbers and n.target not in functions]
@@ -855,10 +854,10 @@ def _tree(module: GraphModule, numbers: Collection[Node], functions: Collection[
 
 
 def _weights(texts: Mapping[str, str]) -> str:
-    """A holder of arrays, or of other holders."""
+    """The text of a holder of arrays, or of other holders."""
     if len(texts) > 1 and list(texts) == [str(i) for i in range(len(texts))]:
         first = texts["0"]
-        if all(with_numbers(t) == with_numbers(first) for t in texts.values()):  # layers all alike
+        if all(with_numbers(t) == with_numbers(first) for t in texts.values()):  # all layers are alike
             return f"Weights({{i: {first} for i in range({len(texts)})}})"
     named, others = [], []
     for part, text in texts.items():

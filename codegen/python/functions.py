@@ -1,9 +1,9 @@
-"""Functions of the program, kept: nodes that a call of one made are a call of a function again.
+"""Restore functions of the program: nodes that a call of a function made become a call of a function again.
 
-In: a GraphModule with calls of modules, as ``outline_modules`` makes it, whose nodes know in which
-call of which function they were made (``Location.call``). Out: one in which each call of a function
-that itself calls no module is a call of a GraphModule. Whether several calls are of one function is
-decided by their text, as for classes.
+In: a GraphModule with calls of modules, as ``outline_modules`` makes it, whose nodes know in which call of
+which function they were made (``Location.call``). Out: one in which each call of a function that does not
+call modules itself is a call of a GraphModule. Whether several calls belong to one function is decided by
+comparing their text, as for classes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fxlite.graph.pytree import Structure
 from fxlite.passes.cutting.split_module import RESULT, CallingModule, entangled
 from fxlite.passes.cutting.subgraph import bind_named_dims, build, cut, element_source
 
-_WEIGHT = "weight"  # in the meta of an input: the name of the weight that is given
-Calls = dict[int, FunctionCall]  # by the identity of the GraphModule that computes what one does
+_WEIGHT = "weight"  # in the meta of an input: the name of the weight that is passed
+Calls = dict[int, FunctionCall]  # by the id of the GraphModule that computes a call
 
 
 def outline_functions(gm: GraphModule, is_number: Callable[[Node], bool], path: str = "") -> tuple[GraphModule, Calls]:
-    """Call functions where the program did, in the module at a path and in those that it calls.
-    They are given the weights that they read, but for those of which ``is_number`` is true."""
+    """Call functions where the program did, in the module at a path and in those that it calls. Functions
+    get the weights that they read as arguments, except those for which ``is_number`` is true."""
     found: Calls = {}
     for target in dict.fromkeys(n.target for n in gm.graph.find_nodes(op="call_module")):
         child = gm.get_submodule(target)
@@ -77,8 +77,8 @@ def _outlined(
 
 
 def _calls(node: Node, path: str, around: FunctionCall | None) -> list[FunctionCall]:
-    """The calls in the method of the module at a path that a node was made in, the outermost one
-    first; of those inside the call ``around``."""
+    """The calls in the method of the module at a path in which a node was made, outermost first; only those
+    inside the call ``around``."""
     loc, scope = node.loc, node.scope
     while loc is not None or scope is not None:
         call, chain = loc.call if loc is not None else None, list[FunctionCall]()
@@ -94,7 +94,7 @@ def _calls(node: Node, path: str, around: FunctionCall | None) -> list[FunctionC
 
 
 class _Calling(CallingModule):
-    """Calls are where the program has them."""
+    """Builds a graph in which calls are where the program has them."""
 
     def origin(self, graph: Graph, key: Any, node: Node) -> Any:
         place: Any = SimpleNamespace(scope=key.scope, loc=key.called_at)
@@ -103,8 +103,8 @@ class _Calling(CallingModule):
 
 # -- names -----------------------------------------------------------------------------------------
 def given_names(call: FunctionCall, inputs: list[Node]) -> dict[Node, str]:
-    """What the parameters of a function are called that is given these inputs, as far as passes
-    left alone what it was given."""
+    """The names of the parameters of a function that gets these inputs, as far as passes left its arguments
+    unchanged."""
     names: dict[str, str] = {}
     for name, structure in call.given:
         for leaf, part in _leaves(structure, name):

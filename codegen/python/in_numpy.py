@@ -1,8 +1,8 @@
-"""What NumPy has not as one call, as functions of NumPy: the text of those that a program needs is
-part of its source in the dialect "numpy".
+"""Functions of NumPy for what NumPy does not offer as one call: the text of those that a program needs
+is part of its source in the dialect "numpy".
 
-Functions are called like the ops and have their parameters; images are [N, C, ...] with any number
-of spatial axes. Nothing here is typed, because a reader of the emitted file knows only NumPy.
+Functions are called like the ops and have their parameters; images are [N, C, ...] with any number of
+spatial axes. Nothing here is typed, because a reader of the emitted file needs to know only NumPy.
 """
 
 import math
@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 # -- modules ---------------------------------------------------------------------------------------
 class Identity:
-    """Gives back what it is given."""
+    """Returns its input."""
 
     def __call__(self, x):
         return x
@@ -27,7 +27,7 @@ class Weights:
             self.add(name, value)
 
     def add(self, name, value):
-        """Enter an array or another part."""
+        """Add an array or another part."""
         setattr(self, str(name), value)
 
     def __getitem__(self, name):
@@ -68,7 +68,7 @@ def exponent(x):
 
 
 def ordered(x):
-    """Numbers in NumPy's order: in that of bfloat16 NaN has no place."""
+    """The numbers in a form that NumPy can sort: bfloat16 NaN has no place in its order."""
     return x.astype(np.float32) if x.dtype.kind == "V" else x
 
 

@@ -1,6 +1,6 @@
-"""What torch has not as one call, as functions of torch: the text of those that a program needs is
-part of its source in the dialect "torch". Functions are called like the ops and have their
-parameters. This file is read as text and never imported.
+"""Functions of torch for what torch does not offer as one call: the text of those that a program needs is
+part of its source in the dialect "torch". Functions are called like the ops and have their parameters. This
+file is read as text and never imported.
 """
 
 import math
@@ -20,7 +20,7 @@ class Weights(nn.Module):
             self.add(name, value)
 
     def add(self, name, value):
-        """Enter a parameter, a buffer or a module."""
+        """Add a parameter, a buffer or a module."""
         setattr(self, str(name), value)
 
     def __getitem__(self, name):

@@ -1,9 +1,9 @@
-"""Layers of ``fxlite.nn`` in a graph: ``nn.Linear(64, 256)`` for what such a layer computes.
+"""Find layers of ``fxlite.nn`` in a graph: ``nn.Linear(64, 256)`` for what such a layer computes.
 
-In: the GraphModule of one module of the program, as ``outline_modules`` makes it. Out: the layer's
-class and arguments, and how it is called. Arguments are those that the program gave where its trace
-tells them, else they are read off the ops' attributes and the shapes of weights; that they are
-right is proven by tracing the layer: it has to give the same graph, with the same weights.
+In: the GraphModule of one module of the program, as ``outline_modules`` makes it. Out: the layer's class
+and arguments, and how it is called. Arguments are those that the program gave if its trace recorded them;
+otherwise they are derived from the ops' attributes and the shapes of weights. Tracing the layer proves that
+they are right: it has to give the same graph, with the same weights.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """``nn.NAME(**arguments)``; ``state`` are arrays of its that the graph does not read. It is
-    called with ``given``, positions of the module's inputs, maybe nested, and by name with
-    ``options``. ``results`` has the form of what it returns, with the number of the module's result
-    or None at each place; 0 if it is just the one."""
+    """``nn.NAME(**arguments)``. ``state`` are arrays of the layer that the graph does not read. It is called
+    with ``given``, positions of the module's inputs, perhaps nested, and with ``options`` by name.
+    ``results`` has the form of what it returns, with the number of the module's result or None at each
+    place; 0 if it returns just the one."""
 
     name: str
     arguments: dict[str, Any]
@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def place(self) -> str:
-        """``[1][0]``: where the result stands that is the only one of the module; else empty."""
+        """``[1][0]``: the place of the module's only result in what the layer returns; empty if that is all."""
 
         def find(form: Any) -> str | None:
             if not isinstance(form, tuple):
@@ -58,7 +58,7 @@ class Layer:
 
 
 def layer_of(module: GraphModule) -> Layer | None:
-    """The layer that computes what a module of the program does; None where there is none."""
+    """The layer that computes the same as a module of the program; None if there is none."""
     is_named = module.name in _LAYERS.values()
     if not is_named and len(module.graph.find_nodes(op="call_function")) != 1:
         return None
@@ -81,7 +81,7 @@ def layer_of(module: GraphModule) -> Layer | None:
 
 
 def _shorter(layer: Layer, module: GraphModule, weights: Mapping[str, Array]) -> Layer:
-    """The layer without arguments that change nothing, or are what it makes of its defaults."""
+    """The layer without arguments that have no effect, or that equal its defaults."""
     defaults = inspect.signature(getattr(nn, layer.name)).parameters
     for name in [n for n in layer.arguments if defaults[n].default is not inspect.Parameter.empty]:
         fewer = {k: v for k, v in layer.arguments.items() if k != name}
@@ -94,7 +94,7 @@ def _distinct(*choices: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _candidates(module: GraphModule, calls: Sequence[Node]) -> Iterator[str]:
-    """Names of layers: that of the class that the program had, and what is called like the op."""
+    """Candidate names of layers: that of the program's class, and those named like the op."""
     if module.name in _LAYERS.values():
         yield module.name
     if len(calls) == 1:
@@ -113,7 +113,7 @@ _LAYERS = {
 
 
 def _said(calls: Sequence[Node], name: str) -> dict[str, Any]:
-    """What the layer of the program was made with."""
+    """The arguments with which the program created the layer."""
     for node in calls:
         scope = node.scope
         while scope is not None:
@@ -124,7 +124,7 @@ def _said(calls: Sequence[Node], name: str) -> dict[str, Any]:
 
 
 def _known(calls: Sequence[Node], weights: Mapping[str, Array]) -> dict[str, Any]:
-    """What the graph says of a layer's arguments."""
+    """The arguments of a layer that follow from the graph."""
     known: dict[str, Any] = {"bias": any(path.rpartition(".")[2] in _BIASES for path in weights)}
     known["affine"] = known["elementwise_affine"] = "weight" in weights
     for node in calls:
@@ -162,7 +162,7 @@ _BIASES = frozenset(("bias", "bias_ih", "bias_ih_l0", "in_proj_bias"))
 
 
 def _recurrent(calls: Sequence[Node], weights: Mapping[str, Array]) -> dict[str, Any]:
-    """What the weights say of stacks of recurrent layers and of cells."""
+    """The arguments of stacks of recurrent layers and of cells that follow from the weights."""
     end = "_l0" if "weight_ih_l0" in weights else ""
     if f"weight_ih{end}" not in weights or f"weight_hh{end}" not in weights:
         return {}
@@ -180,14 +180,14 @@ def _recurrent(calls: Sequence[Node], weights: Mapping[str, Array]) -> dict[str,
 
 
 def matrix_sizes(op: str) -> tuple[str, ...]:
-    """What the sizes of a matrix are to the layer of an op."""
+    """The names of a matrix's sizes in the layer for an op."""
     if op == "linear":
         return ("out_features", "in_features")
     return ("num_embeddings", "embedding_dim") if op == "embedding" else ()
 
 
 def size_names(module: GraphModule, value: Any) -> tuple[str, ...]:
-    """What the sizes of an array are called in the module of a layer, which is one op."""
+    """The names of an array's sizes in the module of a layer that consists of one op."""
     ops = [n.target for n in module.graph.nodes if n.op == "call_function"]
     rank = np.ndim(value)
     if len(ops) != 1:
@@ -202,14 +202,14 @@ def size_names(module: GraphModule, value: Any) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """One number for a tuple of equal ones."""
+    """A single number in place of a tuple of equal ones."""
     if isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
         return value[0] if len(set(value)) == 1 else value
     return value
 
 
 def _tried(name: str, module: GraphModule, known: Mapping[str, Any], weights: Mapping[str, Array]) -> Layer | None:
-    """The layer of that name, if one does the same on the same weights."""
+    """The layer of that name, if it computes the same with the same weights."""
     made_by = getattr(nn, name)
     arguments: dict[str, Any] = {}
     for parameter in inspect.signature(made_by).parameters.values():
@@ -239,8 +239,8 @@ _MOST_WAYS = 60
 
 
 def _ways(made: Module, count: int) -> Iterator[tuple[Any, Any]]:
-    """How a layer may be called with all of a module's inputs: positions of these for parameters
-    that must be given and for some that need not be, and options that differ from their default."""
+    """The ways to call a layer with all of a module's inputs: positions of inputs for required and some
+    optional parameters, and options that differ from their defaults."""
     parameters = inspect.signature(made.forward).parameters.values()
     required = sum(p.default is p.empty for p in parameters)
     optional = [p.name for p in parameters if p.default is None]
@@ -254,13 +254,13 @@ def _ways(made: Module, count: int) -> Iterator[tuple[Any, Any]]:
     names = [p.name for p in parameters]
     for given, options in itertools.islice(ways, _MOST_WAYS):
         at = len(given)
-        if options and options[0][0] == names[at]:  # by position, as people write it
+        if options and options[0][0] == names[at]:  # passed by position, as people write it
             given, options = (*given, options[0][1]), options[1:]
         yield given, options
 
 
 def _by_name(names: Sequence[str], left: Sequence[int]) -> Iterator[tuple[tuple[str, Any], ...]]:
-    """Inputs that are left for optional parameters: one for each, or a pair for one."""
+    """Assign the remaining inputs to optional parameters: one to each, or a pair to one."""
     for chosen in itertools.permutations(names, len(left)):
         yield tuple(zip(chosen, map(Input, left)))
     if len(left) == 2:
@@ -274,14 +274,14 @@ class Input(int):
 
 
 def picked(form: Any, values: Sequence[Any]) -> Any:
-    """A form of positions of values with these in their places."""
+    """A nested form of positions, with the values in their places."""
     if isinstance(form, tuple):
         return tuple(picked(part, values) for part in form)
     return values[form]
 
 
 def _results(module: GraphModule, made: Module, given: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[Any] | None:
-    """The form of what the layer returns, in a tuple, if it gives the module's results."""
+    """The form of what the layer returns, in a tuple, if it gives the module's results; otherwise None."""
 
     def called(*values: Any) -> Any:
         named = {k: picked(v, values) if isinstance(v, (tuple, Input)) else v for k, v in options}
@@ -293,7 +293,7 @@ def _results(module: GraphModule, made: Module, given: tuple[Any, ...], options:
         graph = tracer.trace(called, inputs={"values": tuple(n.type for n in inputs)})
     except (FxliteError, TypeError, ValueError, AttributeError, LookupError):
         return None
-    graph.take_conditions(module.graph)  # which hold where the layer is called
+    graph.take_conditions(module.graph)  # they hold where the layer is called
     for node, own in zip(inputs, graph.placeholders):
         own.target = node.target
     numbers: dict[Any, int] = {}
@@ -323,7 +323,7 @@ def _results(module: GraphModule, made: Module, given: tuple[Any, ...], options:
 
 
 class _LayerTracer(Tracer):
-    """Runs a function that calls a layer, whose weights have the paths that they have in it."""
+    """Runs a function that calls a layer, whose weights have their paths within the layer."""
 
     def __init__(self, layer: Module) -> None:
         super().__init__()
@@ -335,7 +335,7 @@ class _LayerTracer(Tracer):
 
 
 def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[Node, int]:
-    """A number for each value: equal for equal calls of equal values."""
+    """A number for each value, equal for equal calls on equal values."""
     made: dict[Node, int] = {}
     for node in graph.nodes:
         call = map_nodes((node.args, node.kwargs), lambda n: made[n])

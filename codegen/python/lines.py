@@ -1,9 +1,8 @@
-"""Lines of regenerated Python: numbers in them that may still become parameters, what they say of
-types, how long ones are broken; and loops of lines that repeat for one index after the other, with
+"""Lines of regenerated Python: the numbers in them that may still become parameters, their comments with
+types, and how long lines are broken; and loops of lines that repeat with increasing indices, together with
 the lists that such loops fill.
 
-In: the code of a statement, a type, a docstring. Out: lines of at most 100 columns, as ruff formats
-them.
+In: the code of a statement, a type, a docstring. Out: lines of at most 100 columns, formatted as by ruff.
 
 In: the lines of a method, unrolled. Out: the same statements in loops::
 
@@ -12,9 +11,9 @@ In: the lines of a method, unrolled. Out: the same statements in loops::
         x, keys, values = layer(x, keys, values)
         grown.append((keys, values))
 
-What runs stays the same: rounds have equal text but for indices that count up. Where an index is
-that of a list of modules or of a list among the program's inputs the loop is over that list, or
-over a slice of it; else it is a number of the loop's own.
+The same statements run: iterations have equal text except for indices that count up. If an index is that of
+a list of modules or of a list among the program's inputs, the loop is over that list, or over a slice of
+it; otherwise the loop counts.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
     from fxlite.codegen.python.draft import Draft
 
 WIDTH = 100
-ANY = "*"  # a number of what a module lacks
+ANY = "*"  # a number of a part that a module lacks
 
 
 @dataclass
 class Line:
-    """A line of a method, whose numbers may still become parameters; ``note`` stands behind it.
-    ``fills``: the list to which it appends, ``filled``: the one that it makes of a loop."""
+    """A line of a method, whose numbers may still become parameters; ``note`` is the comment after it.
+    ``fills`` is the list to which it appends, ``filled`` the one that it makes in a comprehension."""
 
     code: str
     depth: int = 2
@@ -56,19 +55,19 @@ class Line:
 
 
 def last_word(path: str) -> str:
-    """What a module is called whose path may end in numbers: ``blocks`` of ``encoder.blocks.0``."""
+    """The name of a module whose path may end in numbers: ``blocks`` for ``encoder.blocks.0``."""
     words = [part for part in path.split(".") if is_name(part)]
     return words[-1] if words else "layers"
 
 
 def singular(path: str) -> str:
-    """What one of a list is called: ``block`` of ``blocks``."""
+    """The name for one item of a list: ``block`` for ``blocks``."""
     name = last_word(path)
     return name[:-1] if name.endswith("s") and len(name) > 2 else "layer"
 
 
 def docstring_lines(text: str, depth: int) -> list[str]:
-    """Documentation that the program had."""
+    """The lines of a docstring of the program."""
     if not text:
         return []
     indent = "    " * depth
@@ -84,12 +83,12 @@ def docstring_lines(text: str, depth: int) -> list[str]:
 
 
 def hidden(role: str, literal: str) -> str:
-    """The same for each number, to compare texts that are alike but for these."""
+    """The same text for every number, to compare texts that are equal except for numbers."""
     return "\0"
 
 
 def note_of(node: Node, order: Sequence[int] = ()) -> str:
-    """The type of a value, or those of several in that order."""
+    """The type of a value, or those of several values in that order."""
     found = node.type
     if isinstance(found, tuple) and len(found) > 1:
         if len({*map(str, found)}) == 1 and isinstance(found[0], TensorType):
@@ -99,12 +98,12 @@ def note_of(node: Node, order: Sequence[int] = ()) -> str:
 
 
 def formatted(line: Line) -> Line:
-    """Types with parameters in them, ``"f32[{size}]"``, as formatted strings."""
+    """A line in which types that contain parameters, ``"f32[{size}]"``, are f-strings."""
     return Line(re.sub(r'(?<!f)("[a-z0-9]+\[[^"\]]*\{)', r"f\1", line.code), line.depth)
 
 
 def wrapped(line: Line) -> list[str]:
-    """A line in lines of at most 100 columns, its note behind it or before it."""
+    """A line as lines of at most 100 columns, with its note after it or before it."""
     code, note = f"{'    ' * line.depth}{line.code}", line.note
     if line.is_comment:
         width = WIDTH - 4 * line.depth - 2
@@ -120,7 +119,7 @@ def wrapped(line: Line) -> list[str]:
 
 # -- loops -----------------------------------------------------------------------------------------
 ALIKE = 3  #: rounds that become a loop
-_BODIES = range(1, 17)  # lines of a loop's body
+_BODIES = range(1, 17)  # number of lines in a loop's body
 _SITE = re.compile(r"\[(\d+)\]|\0[^\0{]*\0(\d+)\0")  # an index of a list; a number
 _ACCESS = re.compile(r"(?:self\.)?[\w.]+(?:\[[^][]*\])*$")
 _TARGET = re.compile(r"[\w, ()]+")
@@ -128,7 +127,7 @@ _TARGET = re.compile(r"[\w, ()]+")
 
 @dataclass(frozen=True)
 class _Unit:
-    """A line, the comments above it, and its text with the indices in it apart."""
+    """A line, the comments above it, and its text with the indices separated."""
 
     line: Line
     comments: tuple[Line, ...]
@@ -138,7 +137,7 @@ class _Unit:
 
 @dataclass
 class _Loop:
-    """Rounds that begin at a unit: how many, of how many units, and for each unit the places of
+    """Iterations that begin at a unit: how many, of how many units each, and for each unit the places of
     indices that count up."""
 
     start: int
@@ -148,9 +147,9 @@ class _Loop:
 
 
 def rolled(lines: Sequence[Line], lists: Draft, filled: Mapping[str, int]) -> list[Line]:
-    """Lines with loops. ``lists`` knows lists by their text: ``self.blocks``, ``cache``; ``filled``:
-    how many items are appended to the lists that do not exist otherwise, by name; :attr:`Line.fills`
-    says which lines do so."""
+    """Lines with loops. ``lists`` knows lists by their text, such as ``self.blocks`` or ``cache``. ``filled``
+    says by name how many items are appended to lists that exist only for that; :attr:`Line.fills` marks the
+    lines that append."""
     made = [*lines]
     while True:
         again = _once(made, lists, filled)
@@ -187,7 +186,7 @@ def _once(lines: Sequence[Line], lists: Draft, filled: Mapping[str, int]) -> lis
 
 
 def _found(units: Sequence[_Unit], start: int, size: int) -> _Loop | None:
-    """The rounds that begin at a unit."""
+    """The iterations that begin at a unit."""
     body = units[start : start + size]
     loop, depth = _Loop(start, size), units[start].line.depth
     if start + ALIKE * size > len(units) or any(u.line.depth < depth for u in body):
@@ -199,12 +198,12 @@ def _found(units: Sequence[_Unit], start: int, size: int) -> _Loop | None:
         loop.count += 1
     end = start + loop.count * size
     while loop.count and end < len(units) and units[end].line.depth > depth:
-        loop.count, end = loop.count - 1, end - size  # it goes on inside the last round
+        loop.count, end = loop.count - 1, end - size  # the repetition continues inside the last iteration
     return loop if loop.count >= ALIKE else None
 
 
 def _continues(body: Sequence[_Unit], others: Sequence[_Unit], loop: _Loop) -> bool:
-    """Whether units are the next round."""
+    """Whether units are the next iteration."""
     if len(others) < len(body):
         return False
     is_first = loop.count == 1
@@ -223,7 +222,7 @@ def _continues(body: Sequence[_Unit], others: Sequence[_Unit], loop: _Loop) -> b
 
 
 def _written(units: Sequence[_Unit], loop: _Loop, lists: Draft, filled: Mapping[str, int]) -> list[Line] | None:
-    """The loop, or the list that it fills in one line; None where no loop can say it."""
+    """The loop, or one line with the list that it fills; None if it cannot be written as a loop."""
     body = units[loop.start : loop.start + loop.size]
     rounds = [units[loop.start + n * loop.size :][: loop.size] for n in range(loop.count)]
     items: dict[tuple[str, int], int] = {}
@@ -274,8 +273,8 @@ def _written(units: Sequence[_Unit], loop: _Loop, lists: Draft, filled: Mapping[
 
 
 def _variables(listed: Sequence[str], codes: list[str], lists: Draft) -> tuple[list[str], list[str]]:
-    """The variables of a loop, one for each list or in brackets those of what its items hold, and
-    the lines of its body with them."""
+    """The variables of a loop, one for each list or, in brackets, those for the parts of its items; and the
+    lines of its body with them."""
     variables: list[str] = []
     for number, text in enumerate(listed):
         mark, names = f"\5{number}\5", lists.parts(text)
@@ -296,8 +295,8 @@ def _variables(listed: Sequence[str], codes: list[str], lists: Draft) -> tuple[l
 
 
 def _name(wish: str, mark: str, codes: Sequence[str], lists: Draft) -> str:
-    """The name of a variable of a loop: that of a value of the body may be the same where nothing
-    reads the variable from then on, or the value before."""
+    """The name of a loop variable. It may be the same as that of a value in the body if nothing reads the
+    variable after that, or the value before."""
     word = re.compile(rf"(?<![\w.]){re.escape(wish)}\b")
     for number, code in enumerate(codes):
         left, _, right = code.rpartition(" = ")
@@ -331,8 +330,8 @@ def _slice(listed: str, start: int, count: int, length: int) -> str:
 
 
 def displayed(lines: Sequence[Line], names: Collection[str]) -> list[Line]:
-    """Lists that are made in one line and that nobody named, where the next line reads them: by
-    the name they have, with the brackets that are around them there."""
+    """Inline lists that are made in one line and that nobody named, if the next line reads them. They are
+    found by their name, with the brackets around it there."""
     made: list[Line] = []
     for line in lines:
         before = made[-1] if made else None

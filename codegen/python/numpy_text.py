@@ -1,15 +1,15 @@
 """NumPy's spellings of ops: ``x[:, 0]`` for ``ops.select(x, axis=1, index=0)``, ``np.concatenate``,
 ``x.mean(axis=1)``.
 
-In: a node with types. Out: text that computes the same with NumPy alone. The record of an op, or a
-method here, says how it is written; else it is a function of ``in_numpy.py`` (a :class:`Library`),
-whose text becomes part of the file. Half types are computed in float32 and rounded once, as the ops
-do, so that the text casts where NumPy would round in between. bfloat16 is a type of ``ml_dtypes``.
-Other dialects have a table, a library and methods of their own.
+In: a node with types. Out: text that computes the same with NumPy alone. The record of an op, or a method
+here, says how it is written; otherwise it is a function of ``in_numpy.py`` (a :class:`Library`), whose text
+becomes part of the file. Half types are computed in float32 and rounded once, as in the ops, so the text
+casts where NumPy would round in between. bfloat16 is a type of ``ml_dtypes``. Other dialects have a table, a
+library and methods of their own.
 
-In the dialect "fxlite" tracing the text has to give the graph again: that a spelling means the op is
-proven by tracing it on values of the operands' types, which has to give the same node. So nothing
-there needs conditions, and what is not proven is not written.
+In the dialect "fxlite" tracing the text must give the graph again. That a spelling means the op is proven by
+tracing it on values of the operands' types, which must give the same node. So spellings need no conditions
+there, and what is not proven is not written.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Library:
 
     @functools.cached_property
     def needs(self) -> Mapping[str, frozenset[str]]:
-        """The definitions of the file that each of them mentions."""
+        """The definitions of the file that each definition refers to."""
         found = {}
         for name, text in self.text.items():
             words = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
@@ -72,7 +72,7 @@ class Library:
         return found
 
     def definitions(self, names: Iterable[str]) -> str:
-        """The text of definitions, and of what they need."""
+        """The text of definitions, and of everything that they need."""
         wanted: set[str] = set()
         waiting = [*names]
         while waiting:
@@ -84,19 +84,19 @@ class Library:
 
 
 class Verbatim(str):
-    """The text of an operand."""
+    """The text of an operand, which is used as it is."""
 
 
 def spellings(table: str) -> Mapping[str, str]:
-    """Spellings by op, of lines with the names of ops, ``|`` between them, and theirs, in which NAME
-    stands for that of the op."""
+    """Spellings by op, from lines with the names of ops, separated by ``|``, and their spelling, in which
+    NAME stands for the op's name."""
     rows = (line.split(None, 1) for line in table.strip().splitlines())
     return {name: spelling.replace("NAME", name) for names, spelling in rows for name in names.split("|")}
 
 
 def uses(*names: str) -> Callable[[Method], Method]:
-    """Say which functions of the library a method of :class:`NumpyText` writes calls of, where it
-    is not the one of the op's name."""
+    """Declare which functions of the library a method of :class:`NumpyText` calls in its text, if they are
+    not the one with the op's name."""
 
     def said(method: Method) -> Method:
         method.uses = names  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def uses(*names: str) -> Callable[[Method], Method]:
 
 
 def counted(start: Any, stop: Any, step: Any) -> tuple[list[Any], DType]:
-    """The arguments of ``arange`` that have to be given, and the dtype that NumPy makes of them."""
+    """The arguments of ``arange`` that must be given, and the dtype that NumPy derives from them."""
     bounds = [0, start] if stop is None else [start, stop]
     bounds += [] if step == 1 else [step]
     usual = dtypes.float64 if float in map(type, bounds) else dtypes.int64
@@ -120,12 +120,12 @@ _WIDENED = frozenset(("composite", "contraction", "window", "reduction", "scan")
 
 
 class NumpyText(Text):
-    """Values as NumPy computes them, by a table of spellings.
+    """Values as NumPy computes them, written with a table of spellings.
 
-    A spelling is a function, or after a dot a method of the first operand, and which of the op's
-    parameters it is given: ``np.sum x axis= keepdims=``. ``name=`` is given by that name and
-    ``other=name`` by another, both only where the call does, as ``name?``; with ``:`` in place of
-    ``=`` always; ``*name`` are all of them; a number is itself."""
+    A spelling is a function, or after a dot a method of the first operand, followed by the parameters of the
+    op that it gets: ``np.sum x axis= keepdims=``. ``name=`` is passed by that name and ``other=name`` under
+    another name, both, like ``name?``, only if the call gives them; with ``:`` in place of ``=`` they are
+    always passed. ``*name`` passes all of them, and a number stands for itself."""
 
     library = Library("in_numpy.py")
     #: The module of arrays, and the method that orders their axes.
@@ -150,7 +150,7 @@ class NumpyText(Text):
 
     @classmethod
     def helper(cls, op: Op) -> str | None:
-        """The function of the library that computes an op: of its name, perhaps for any rank."""
+        """The library function that computes an op: one with its name, perhaps for any rank."""
         names = (op.name, op.name.removesuffix("1d").removesuffix("2d").removesuffix("3d"))
         return next((name for name in names if name in cls.library.text), None)
 
@@ -162,7 +162,7 @@ class NumpyText(Text):
         return self.spelled(node)[1]
 
     def spelled(self, node: Node) -> tuple[str, int]:
-        """The right-hand side of a node's line, and how strongly it binds."""
+        """The right-hand side of a node's line, and its binding strength."""
         if node.op != "call_function" or isinstance(node.target, ForeignOp):
             return super().call(node), CALL
         operands, result = self.cast_operands(node)
@@ -196,13 +196,13 @@ class NumpyText(Text):
         return self.by_helper(node, helper, node.arguments), CALL
 
     def default_spelling(self, op: Op) -> str:
-        """The spelling of an op that the table lacks."""
+        """The spelling of an op that is not in the table."""
         if op.ufunc is None:
             raise CodegenError(f"the op {op.name} cannot be written in this dialect")
         return " ".join((f"np.{op.ufunc.__name__}", *op.tensor_kinds))
 
     def by_spelling(self, node: Node, spelling: str) -> str:
-        """A call as its spelling says."""
+        """A call written by its spelling."""
         head, *parameters = spelling.split()
         given, bound = node.arguments, node.bound
         parts: list[str] = []
@@ -223,12 +223,11 @@ class NumpyText(Text):
         return f"{head}({', '.join(parts)})"
 
     def by_helper(self, node: Node, helper: str, given: Mapping[str, Any], *first: str) -> str:
-        """A call of a function of the file's own, which has the parameters of the op."""
+        """A call of a helper function in the file, which has the parameters of the op."""
         return self.by_call(self.file.helpers[helper], node, given, *first)
 
     def by_call(self, function: str, node: Node, given: Mapping[str, Any], *first: str) -> str:
-        """A call of a function that has the parameters of the op: operands by position, others by
-        name."""
+        """A call of a function that has the parameters of the op: operands by position, others by name."""
         parts, by_position = [*first], True
         for name in node.target.tensor_kinds:
             value = given.get(name)
@@ -243,12 +242,12 @@ class NumpyText(Text):
 
     # -- parts of text ---------------------------------------------------------------------------
     def named(self, name: str, value: Any) -> str:
-        """An argument; a number that becomes a parameter of a class is called as it is here."""
+        """An argument by name; a number that becomes a parameter of a class gets this name."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return number_text(value, name) if is_number and math.isfinite(value) else self.value(value)
 
     def function(self, name: str) -> str:
-        """``np.sum`` with the name that the module has in this file."""
+        """A function such as ``np.sum``, with the module's name in this file."""
         module, dot, rest = name.partition(".")
         return f"{self.file.imports.get(module, module)}{dot}{rest}"
 
@@ -268,11 +267,11 @@ class NumpyText(Text):
         return super()._operand(value, level)
 
     def extremum_text(self, name: str) -> str:
-        """Python's function of that name, or NumPy's where a parameter has its name."""
+        """Python's function of that name, or NumPy's if a parameter has its name."""
         return self.builtin(name, f"np.{name}imum")
 
     def builtin(self, name: str, instead: str) -> str:
-        """What Python means by a name, or another function where a parameter has that name."""
+        """Python's builtin of that name, or another function if a parameter has the name."""
         return self.function(instead) if name in self.names.taken else name
 
     def dtype(self, value: DType) -> str:
@@ -284,19 +283,19 @@ class NumpyText(Text):
 
     # -- dtypes ----------------------------------------------------------------------------------
     def cast(self, text: str, dtype: DType) -> str:
-        """A value, which binds as a call does, as another dtype."""
+        """A value, written as a call, converted to another dtype."""
         return f"{text}.astype({self.dtype(dtype)})"
 
     def cast_operands(self, node: Node) -> tuple[Mapping[Node, DType], DType | None]:
-        """What operands of a call must be cast to, and what its result, if anything."""
+        """The dtypes to which operands of a call must be cast, and that of the cast of its result, if any."""
         op, result = node.target, (node.type[0] if isinstance(node.type, tuple) else node.type)
-        # sigmoid and erf, which are none of NumPy's
+        # sigmoid and erf, which NumPy does not have
         is_function = op.kind == "pointwise" and len(op.tensor_kinds) == 1 and self.helper(op) is not None
         is_moved = op.moves_values and node.bound.get("mode", "nearest") == "nearest"
         is_sum = op.kind == "scatter" and op.combines != "last" and not chooses(op.combines)
         is_widened = op.kind in _WIDENED or is_sum
         is_computed = is_widened and not is_moved and not op.reads_some_of
-        # where nothing is rounded in between, NumPy promotes the operands of products itself
+        # if nothing is rounded in between, NumPy promotes the operands of products itself
         is_cast = is_function or (is_computed and (op.kind == "composite" or result.dtype.is_half))
         if not result.dtype.is_float or not is_cast:
             return {}, None
@@ -365,13 +364,12 @@ class NumpyText(Text):
 
     @classmethod
     def is_subscript(cls, node: Node) -> bool:
-        """Whether a node is written in brackets behind its operand."""
+        """Whether a node is written in brackets after its operand."""
         write = getattr(cls, f"op_{node.target.name}", None) if node.op == "call_function" else None
         return write is cls.op_slice
 
     def subscript(self, chain: Sequence[Node]) -> str:
-        """``x[:, 0]``: slices, ints and new axes, of which each applies to the result of the one
-        before."""
+        """``x[:, 0]``: slices, ints and new axes, each of which applies to the result of the previous node."""
         items = self._items(chain) or []
         whole = next(i for i, item in enumerate(items) if item != ":")
         if items[-1] == ":":
@@ -382,8 +380,8 @@ class NumpyText(Text):
         return f"{self.owner(chain[0].args[0])}[{', '.join(items)}]"
 
     def subscripts(self, node: Node) -> list[Node]:
-        """The node and those before it that are written as one subscript: ``x[:, None, 0]`` in
-        place of ``x[:, None][:, :, 0]``."""
+        """The node and those before it that are written as one subscript: ``x[:, None, 0]`` instead of
+        ``x[:, None][:, :, 0]``."""
         chain = [node]
         while self.is_subscript(chain[0]):
             operand = chain[0].args[0]
@@ -395,7 +393,7 @@ class NumpyText(Text):
         return chain
 
     def _items(self, chain: Sequence[Node]) -> list[str] | None:
-        """What stands in the brackets; None where two nodes take parts of one axis."""
+        """The items in the brackets; None if two nodes take parts of one axis."""
         items = [(":", True)] * chain[0].args[0].type.rank  # whether the result has the axis
         for node in chain:
             bound, name = node.bound, node.target.name
@@ -420,7 +418,7 @@ class NumpyText(Text):
         return f"{self.owner(x)}[{self.value(index)}]"
 
     def position(self, index: Any) -> str:
-        """Integers as the library takes them for indices."""
+        """Integers in the form that the library accepts as indices."""
         return self.value(index)
 
     @uses("updated")
@@ -454,13 +452,13 @@ class NumpyText(Text):
         return f"{self.function('np.broadcast_to')}({self.value(x)}, {made})"
 
     def range(self, start: Any, stop: Any, step: Any) -> str:
-        """``1:-1``, or ``: T - 1`` where a bound is an expression."""
+        """``1:-1``, or ``: T - 1`` if a bound is an expression."""
         parts = ["" if start == 0 else self.value(start), "" if stop is None else self.value(stop)]
         parts += [] if step == 1 else [self.value(step)]
         return slice_text(*parts, *([""] if step == 1 else []))
 
     def at(self, x: Node, axis: int, *parts: str) -> str:
-        """An index of an axis, or of it and those behind it."""
+        """An index of an axis, or of it and the ones after it."""
         rank = x.type.rank
         axis %= rank
         is_last = rank > 2 and axis + len(parts) == rank
@@ -490,8 +488,8 @@ class NumpyText(Text):
     op_instance_norm = op_batch_norm
 
     def op_conv2d(self, node: Node, **bound: Any) -> str:
-        """Convolutions and pools, whose functions take images [N, C, H, W] and, for padding that is
-        not the same everywhere, (low, high) for each axis."""
+        """Convolutions and pools, whose functions take images [N, C, H, W]; padding that is not the same
+        everywhere is given as (low, high) for each axis."""
         found = dict(node.arguments)
         if node.target.role == "product":  # so that more layers share a class
             found = {n: v for n, v in bound.items() if n in found or n in ("stride", "padding")}
@@ -501,7 +499,7 @@ class NumpyText(Text):
         return self.channels_first(found, lambda: self.by_helper(node, self.helper(node.target) or "", found))
 
     def channels_first(self, given: dict[str, Any], write: Callable[[], str]) -> str:
-        """What ``write`` makes of arguments, on images [N, C, H, W]: others are transposed before and after."""
+        """The text that ``write`` gives for images [N, C, H, W]; other layouts are transposed before and after."""
         if given.pop("layout", "NCHW") == "NCHW":
             return write()
         before, after = (f".{self.transpose}({', '.join(map(str, order))})" for order in (TO_FIRST, TO_LAST))
@@ -532,8 +530,7 @@ _MODULES = {"np": np, "ops": ops, "shapes": shapes}
 
 
 class FxliteText(NumpyText):
-    """Writes ops as NumPy spells them where that is proven, else as ``nn.functional`` or
-    ``ops`` do."""
+    """Writes ops with NumPy's spelling if that is proven, otherwise with ``nn.functional`` or ``ops``."""
 
     extremum_text, dtype = Text.extremum_text, Text.dtype
 
@@ -541,7 +538,7 @@ class FxliteText(NumpyText):
         return Text.call(self, node), Text.level(self, node)
 
     def in_numpy(self, node: Node) -> str | None:
-        """See :meth:`Text.in_numpy`; None also where types are unknown."""
+        """See :meth:`Text.in_numpy`; also None if types are unknown."""
         if isinstance(node.target, ForeignOp):
             return None
         operand = node.args[0] if node.args else None
@@ -554,11 +551,11 @@ class FxliteText(NumpyText):
         return None
 
     def _in_table(self, chain: Sequence[Node]) -> str | None:
-        """The text for nodes of which each reads the one before."""
+        """The text for nodes each of which reads the previous one."""
         target = chain[0].target
         if self.is_subscript(chain[0]):
             return self.subscript(chain)
-        if target.symbol and target.ufunc is not None:  # where an operator cannot stand
+        if target.symbol and target.ufunc is not None:  # if no operator can be used
             return self.by_spelling(chain[0], self.default_spelling(target))
         text, level = self.plain(chain[0])
         return text if level == CALL else None
@@ -572,7 +569,7 @@ class FxliteText(NumpyText):
 
     # -- the proof -------------------------------------------------------------------------------
     def _is_proven(self, chain: Sequence[Node]) -> bool:
-        """Whether the text gives the nodes of a chain, and NumPy rounds as they do."""
+        """Whether the text gives the nodes of a chain, and NumPy rounds in the same places."""
         operands = _operands(chain)
         types = [n.type for n in operands]
         if not all(isinstance(type, TensorType) for type in types):
@@ -586,7 +583,7 @@ class FxliteText(NumpyText):
         return _proven[key]
 
     def _gives(self, chain: Sequence[Node], operands: Sequence[Node]) -> bool:
-        """Trace a spelling, and compare."""
+        """Trace a spelling, and compare the result with the chain."""
         proof = copy.copy(self)
         proof.listed = {}
         types = {f"_{i}": node.type for i, node in enumerate(operands)}
@@ -620,12 +617,12 @@ def _symbols(value: Any) -> Iterator[Any]:
 
 
 def _operands(chain: Sequence[Node]) -> list[Node]:
-    """What a chain reads from outside, each once."""
+    """The values that a chain reads from outside, each once."""
     read = (n for node in chain for n in nodes_in((node.args, node.kwargs)))
     return [n for n in dict.fromkeys(read) if n not in chain]
 
 
 def _calls(chain: Sequence[Node], operands: Sequence[Node]) -> list[Any]:
-    """What calls do, whatever their operands and results are called."""
+    """What calls compute, independent of the names of their operands and results."""
     names = {node: f"\2{i}" for i, node in enumerate((*operands, *chain))}
     return [(n.target.name, map_nodes((n.args, n.kwargs), names.__getitem__)) for n in chain]

@@ -1,8 +1,8 @@
-"""What a regenerated program is given, and what it gives: nested as the program has it.
+"""The arguments and results of a regenerated program, nested as in the original program.
 
 In: how a graph's flat inputs are parts of parameters (``fxlite.graph.pytree.Interface``). Out: the
-parameters, and for each input the text that reads it: ``cache[0][1]``, ``batch["ids"]``; the result
-with instances of the program's classes.
+parameters, and for each input the text that reads it: ``cache[0][1]``, ``batch["ids"]``; and the result with
+instances of the program's classes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
 
 @dataclass
 class Parameters:
-    """The parameters of a program. ``texts``: what reads an input, by its target; ``lists``: how
-    many items lists and tuples have, and ``items`` how many those have in turn, by text."""
+    """The parameters of a program. ``texts`` has the text that reads an input, by its target. By text,
+    ``lists`` has the number of items of lists and tuples, and ``items`` the numbers of items of those."""
 
     names: list[tuple[str, str]] = field(default_factory=list)  # with kinds
     inputs: dict[str, str] = field(default_factory=dict)  # target of those that are arrays
@@ -49,8 +49,8 @@ class Parameters:
             self._add(child, _part(structure.kind, text, key))
 
     def head(self, defaults: Mapping[str, str]) -> Iterator[str]:
-        """The parameters as a definition lists them, with the defaults of inputs but for those
-        before a parameter without one."""
+        """The parameters as in a definition, with the defaults of inputs, except for those before a parameter
+        without one."""
         kinds = [kind for _, kind in self.names]
         is_needed = [
             kind.startswith("POSITIONAL") and self.inputs.get(name) not in defaults for name, kind in self.names
@@ -79,8 +79,8 @@ def _part(kind: str, text: str, key: Any) -> str:
 
 
 def interface_of(graph: Graph) -> Interface | None:
-    """How a graph's inputs are parts of parameters; None where they are parameters themselves, as
-    after an edit that added one."""
+    """How a graph's inputs are parts of parameters; None if they are parameters themselves, as after an edit
+    that added one."""
     found = graph.interface
     is_whole = found is not None and found.covers(str(n.target) for n in graph.placeholders)
     return found if is_whole else None
@@ -96,7 +96,7 @@ def roots(graph: Graph) -> list[tuple[str, str, Structure]]:
 
 
 def parameters_of(graph: Graph, unique: Callable[[str], str]) -> Parameters:
-    """The parameters with names that can be written."""
+    """The parameters, with names that are valid in the text."""
     made = Parameters()
     for name, kind, structure in roots(graph):
         is_usable = not keyword.iskeyword(name) and name != "self"
@@ -107,18 +107,18 @@ def parameters_of(graph: Graph, unique: Callable[[str], str]) -> Parameters:
 
 @dataclass(frozen=True)
 class Record:
-    """An instance of a class of the program in its result: a dataclass or a named tuple; or the first
-    elements of an array, of so many."""
+    """An instance of one of the program's classes in its result (a dataclass or a named tuple), or the first
+    elements of an array, with their number."""
 
     structure: Structure
     values: tuple[Any, ...]
 
 
 def results_of(graph: Graph) -> Any:
-    """What a program returns, with its classes."""
+    """What a program returns, with instances of its classes."""
     value, interface = graph.output_node().args[0], graph.interface
     if interface is not None and interface.writes:
-        value = value[0]  # what is written into inputs comes behind it
+        value = value[0]  # the values written into inputs follow it
     form = None if interface is None else interface.result
     return value if form is None or not fits(form, value) else _rebuilt(form, value)
 
@@ -170,7 +170,7 @@ def types_of(graph: Graph) -> Iterator[tuple[str, str]]:
 
 
 def nested_text(value: Any) -> str:
-    """The types of nested results; equal ones once."""
+    """The types of nested results; equal ones are written once."""
     if isinstance(value, (tuple, list)):
         return listed([*map(nested_text, value)], "[]" if isinstance(value, list) else "()")
     if isinstance(value, dict):

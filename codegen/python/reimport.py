@@ -1,13 +1,13 @@
-"""``fx.reimport``: regenerated Python that somebody edited, as a graph again.
+"""``fx.reimport``: turn regenerated Python that somebody edited into a graph again.
 
-In: the file that ``gm.source()`` or ``gm.to_folder()`` wrote, as it is now, with its weights, and
-``gm``. Out: the graph of what the file computes now, in which what is as it was is what it was. The
-file is run: it is the user's code, and no data.
+In: the current version of the file that ``gm.source()`` or ``gm.to_folder()`` wrote, with its weights, and
+``gm``. Out: the graph of what the file computes now, in which unchanged parts keep their identity. The file
+is run, so it must be trusted code.
 
-Files of the dialect "numpy" become programs that can be traced: a module whose weights are the
-arrays of their objects, and in whose trace functions of the file that fxlite has written are ops
-again; in the trace, groups of calls are the ops again that were written so. Nodes of the new trace
-then get the names, notes, scopes and places of those that they are, in their order.
+Files of the dialect "numpy" become programs that can be traced: modules whose weights are the arrays of the
+file's objects. In their trace, functions of the file that fxlite wrote are recorded as ops, and groups of
+calls that are an op's spelling become that op. Nodes of the new trace then get the names, notes, scopes and
+places of the nodes they correspond to, in their order.
 """
 
 from __future__ import annotations
@@ -60,18 +60,17 @@ def reimport(
 ) -> GraphModule:
     """The graph of a regenerated file that was edited: ``fx.reimport("out/net.py", like=gm)``.
 
-    ``path``: the file that :meth:`GraphModule.source` or :meth:`GraphModule.to_folder` wrote of
-    ``like``, or its folder; dialects are "fxlite" and "numpy". Weights are read from the file
-    beside it or, where there is none, taken from ``like``. Nodes that compute what they did keep
-    name, ``meta``, scope and place in the original program, and so do inputs and weights; others
-    come from their line of the edited file;
-    ``fx.diff(like, made)`` says what changed. The passes that ``like`` remembers stay, and refusals
-    in its ledger of nodes that do. New inputs need types, ``y="f32[B,4]"``, as in
-    :func:`fxlite.symbolic_trace`; ``like`` stays as it is.
+    ``path`` is the file that :meth:`GraphModule.source` or :meth:`GraphModule.to_folder` wrote from
+    ``like``, or its folder; the dialects "fxlite" and "numpy" are supported. Weights are read from the file
+    beside it or, if there is none, taken from ``like``. Nodes that compute the same as before keep their
+    name, ``meta``, scope and place in the original program, and so do inputs and weights; others come from
+    their line of the edited file. ``fx.diff(like, made)`` shows the changes. The passes recorded in ``like``
+    are kept, and so are refusals in its ledger about nodes that stay. New inputs need types,
+    ``y="f32[B,4]"``, as in :func:`fxlite.symbolic_trace`. ``like`` is left as it is.
 
-    The file is run. Raises CodegenError for a file that cannot be read or imported or is of another
-    dialect, ArgumentError for inputs without a type and weights that are missing or do not fit, and
-    what tracing raises, all naming file and line."""
+    The file is run. Raises CodegenError for a file that cannot be read or imported or is of another dialect,
+    ArgumentError for inputs without a type and weights that are missing or do not fit, and whatever tracing
+    raises; all errors name file and line."""
     file = _File.read(Path(path))
     source, paths = written_program(like, file.dialect)
     program = file.program(class_name(like.name), source).train(like.training)
@@ -87,7 +86,7 @@ def reimport(
 
 @dataclass(frozen=True)
 class _File:
-    """An edited file: its path, its syntax, and what it defines after it was run."""
+    """An edited file: its path, its syntax, and what it defines when it is run."""
 
     path: Path
     tree: ast.Module
@@ -120,7 +119,7 @@ class _File:
 
     @contextlib.contextmanager
     def errors(self, kind: type[FxliteError], what: str) -> Iterator[None]:
-        """Inside, its folder is on the path of imports, and other errors name its line."""
+        """A context in which its folder is on the import path, and other errors name its line."""
         before = list(sys.path)
         sys.path.insert(0, str(self.path.parent))
         try:
@@ -135,7 +134,7 @@ class _File:
             sys.path[:] = before
 
     def program(self, wish: str, source: GraphModule) -> Module:
-        """An instance of the class of the program: that of the name, else the last; with the
+        """An instance of the program's class, which is the one of that name or else the last, with the
         parameters of ``source``. Raises CodegenError."""
         classes = [node.name for node in self.tree.body if isinstance(node, ast.ClassDef)]
         if not classes:
@@ -152,8 +151,8 @@ class _File:
         return PlainProgram(made, trained.__contains__)
 
     def load(self, program: Module, source: GraphModule) -> set[str]:
-        """Fill the weights, from the file beside it or those of ``source``; returns their paths.
-        Raises ArgumentError."""
+        """Fill the weights from the file beside it or from ``source``; returns their paths. Raises
+        ArgumentError."""
         suffix = DIALECTS[self.dialect].suffix
         beside = Path(self.names.get("WEIGHTS", self.path.with_suffix(suffix)))
         where = str(beside)
@@ -177,8 +176,8 @@ class _File:
         return {*own}
 
     def _line_of(self, key: str) -> str:
-        """Where a module or array of a path is made, by the innermost name of it that is assigned
-        to."""
+        """The line that creates the module or array at a path, found by the innermost name in it that is
+        assigned."""
         made = {
             target.attr: node.lineno
             for node in ast.walk(self.tree)
@@ -190,8 +189,8 @@ class _File:
         return f"{self.path}:{lines[0]}" if lines else str(self.path)
 
     def inputs(self, program: Any, like: GraphModule, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Types by parameter: those that are given, and those that ``like`` has; a parameter that
-        was renamed is found by its place. Raises ArgumentError for those without one."""
+        """Types by parameter: those given, and those of ``like``; a renamed parameter is found by its
+        position. Raises ArgumentError for parameters without a type."""
         parameters = inspect.signature(program.forward).parameters
         flat = {str(n.target): n.type for n in like.graph.placeholders}
         types: dict[str, Any] = flat
@@ -216,7 +215,7 @@ class _File:
         return {name: known[name] for name in parameters if known.get(name) is not None}
 
     def _head(self) -> str:
-        """Where the last method that computes begins."""
+        """The place where the last method that computes begins."""
         lines = [
             node.lineno
             for node in ast.walk(self.tree)
@@ -240,7 +239,7 @@ def _imports(node: ast.AST) -> list[str]:
 
 
 def _source_in(folder: Path) -> Path:
-    """The only file in a folder that fxlite has written. Raises CodegenError."""
+    """The only file in a folder that fxlite wrote. Raises CodegenError."""
     files = {p: p.read_text(encoding="utf-8", errors="replace") for p in folder.glob("*.py")}
     found = sorted(path for path, text in files.items() if MARK in text)
     if len(found) != 1:
@@ -252,7 +251,7 @@ def _source_in(folder: Path) -> Path:
 # -- files of the dialect numpy as programs --------------------------------------------------------
 # -- programs --------------------------------------------------------------------------------------
 class PlainProgram(Module):
-    """An object whose class is none of fxlite's, and the arrays that it and its parts hold."""
+    """An object of a class that is not fxlite's, with the arrays that it and its parts hold."""
 
     def __init__(self, made: Any, trained: Callable[[str], bool]) -> None:
         super().__init__()
@@ -276,7 +275,7 @@ class PlainProgram(Module):
 
     @property
     def forward(self) -> Callable[..., Any]:
-        """What the object computes, with its parameters."""
+        """The object's call, with its parameters."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._call(args, kwargs)
@@ -297,7 +296,7 @@ class PlainProgram(Module):
 
 
 def _arrays(value: Any, path: str, module: str) -> Iterator[tuple[str, Any, Any]]:
-    """(path, owner, name or index) of the arrays that objects of a file hold."""
+    """(path, owner, name or index) for the arrays in objects of a file."""
     is_list = isinstance(value, list)
     parts = enumerate(value) if is_list else vars(value).items()
     for name, part in parts:
@@ -321,8 +320,8 @@ def _put(owner: Any, name: Any, value: Any) -> None:
 
 # -- functions -------------------------------------------------------------------------------------
 def with_ops(names: dict[str, Any], is_own: bool = False) -> None:
-    """Put ops in place of functions of a file that fxlite has written and nobody has edited
-    (``is_own``: the text is what fxlite writes), and of NumPy's that make arrays."""
+    """Replace by ops those functions of a file that fxlite wrote and nobody edited (``is_own``: the text is
+    what fxlite writes), and NumPy's functions that create arrays."""
     known = NumpyText.library.text
     for name, value in list(names.items()):
         if value is np:
@@ -334,7 +333,7 @@ def with_ops(names: dict[str, Any], is_own: bool = False) -> None:
 
 
 class _Numpy:
-    """NumPy, whose arrays made of nothing are recorded while a program is traced."""
+    """NumPy, except that arrays created from nothing are recorded while a program is traced."""
 
     def __getattr__(self, name: str) -> Any:
         is_recorded = name in vars(creation) and active_tracer.get() is not None
@@ -346,7 +345,7 @@ class _Numpy:
 
 
 class _Eye(np.ndarray[Any, Any]):
-    """The unit matrix, whose rows at traced positions are ``one_hot``."""
+    """The unit matrix; its rows at traced positions are ``one_hot``."""
 
     def __getitem__(self, index: Any) -> Any:
         if is_traced(index):
@@ -355,7 +354,7 @@ class _Eye(np.ndarray[Any, Any]):
 
 
 def _traced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that records the op of its name where it is given traced values."""
+    """A function that records the op of its name if it is given traced values."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [v for v in (*args, *kwargs.values()) if is_traced(v)]
@@ -376,8 +375,8 @@ def _traced(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- groups of calls -------------------------------------------------------------------------------
 def recomposed(made: GraphModule, like: GraphModule, paths: Mapping[str, str]) -> GraphModule:
-    """A trace of such a file in which groups of calls that are how an op of ``like`` is written,
-    ``x @ w.T + b``, are that op. ``paths``: of weights that ``like`` calls otherwise."""
+    """A trace of such a file, in which groups of calls that are the spelling of an op in ``like``, such as
+    ``x @ w.T + b``, become that op. ``paths`` maps weights to their paths in ``like`` if those differ."""
     rules: dict[Any, tuple[Node, Graph]] = {}
     for node in like.graph.find_nodes(op="call_function"):
         weights = tuple(n.target for n in operands(node) if n.op == "get_attr")
@@ -404,7 +403,7 @@ def recomposed(made: GraphModule, like: GraphModule, paths: Mapping[str, str]) -
 
 
 def _erase(node: Node, parts: set[Node]) -> set[Node]:
-    """Erase a node that nobody reads, and what only it has read, among some; returns them."""
+    """Erase a node that nobody reads, and those of ``parts`` that only it reads; returns them."""
     work, gone = [node], set[Node]()
     while work:
         last = work.pop()
@@ -425,7 +424,7 @@ def _types(node: Node) -> list[Any]:
 
 
 def _pattern(node: Node) -> Graph | None:
-    """What the text of one call traces to; None where that is the call, or where it has no text."""
+    """The trace of the text of one call; None if that is the call itself, or if it has no text."""
     types = _types(node)
     is_typed = all(isinstance(type, TensorType) for type in types)
     if not is_typed or isinstance(node.target, ForeignOp) or node.is_impure():
@@ -451,7 +450,7 @@ def _pattern(node: Node) -> Graph | None:
 
 
 def _match(one: Node, node: Node, bound: dict[Node, Node], made: GraphModule, pattern: Graph) -> bool:
-    """Whether a node computes what one of the pattern does; ``bound``: its inputs, and the rest."""
+    """Whether a node computes the same as one of the pattern; ``bound`` maps its inputs and other nodes."""
     if one in bound:
         return bound[one] is node
     bound[one] = node
@@ -467,7 +466,7 @@ def _match(one: Node, node: Node, bound: dict[Node, Node], made: GraphModule, pa
 
 
 def _fits(one: Node, node: Node | None, like: GraphModule, made: GraphModule, paths: Mapping[str, str]) -> bool:
-    """Whether a weight stands where ``like`` reads that weight."""
+    """Whether a weight is in the place where ``like`` reads that weight."""
     if node is None or one.op != "get_attr":
         return node is not None
     if node.op != "get_attr":
@@ -482,12 +481,12 @@ def _equal(owner: Any, one: Node, made: GraphModule, node: Node) -> bool:
 
 # -- who is who ------------------------------------------------------------------------------------
 def with_identity(new: GraphModule, old: GraphModule, paths: Mapping[str, str], own: Collection[str]) -> GraphModule:
-    """``new`` with what its nodes are in ``old``. A node that computes what it did keeps name,
-    meta, scope and place in the program; one of which an attribute changed, name and scope.
-    ``paths``: weights of ``new`` that are those of ``old`` under another path (new path -> old
-    path); ``own``: those that its program holds, the others being constants of the trace.
+    """``new``, whose nodes get the identity of nodes in ``old``. A node that computes the same as before keeps
+    name, meta, scope and place in the program; one with a changed attribute keeps name and scope.
+    ``paths`` maps paths of weights of ``new`` to those of the same weights in ``old``; ``own`` are those that
+    its program holds, the others being constants of the trace.
 
-    Refusals in the ledger stay as far as the nodes that they are of do."""
+    Refusals in the ledger are kept if their nodes are."""
     before = {str(n.target) for n in old.graph.find_nodes(op="get_attr")}
     paths, moved = _weights(new, old, paths, own)
     old_of = _identities(old.graph, new.graph, {**moved, **paths})
@@ -531,8 +530,8 @@ def with_identity(new: GraphModule, old: GraphModule, paths: Mapping[str, str], 
 def _weights(
     new: GraphModule, old: GraphModule, paths: Mapping[str, str], own: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Where weights of ``new`` stand in ``old``: those that are called so again, among them all
-    constants of the trace, and others of the same bytes that have moved."""
+    """The places in ``old`` of weights of ``new``: those with the same name, including all constants of the
+    trace, and others with the same bytes that have moved."""
     before = {str(n.target) for n in old.graph.find_nodes(op="get_attr")}
     now = dict.fromkeys(str(n.target) for n in new.graph.find_nodes(op="get_attr"))
     gone = before - {paths.get(path, path) for path in now if path in own}
@@ -558,8 +557,8 @@ def _content(module: GraphModule, path: str) -> tuple[str, bytes]:
 
 
 def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
-    """The node of ``old`` that a node of ``new`` is, of the same op; of reads of weights those of
-    the same weight in the same place."""
+    """The node of ``old`` that corresponds to a node of ``new``, of the same op; for reads of weights, those
+    of the same weight in the same place."""
     found: Pairs = {}
     for one, node in pair_nodes(old, new, renamed, inputs_by_name=True).items():
         if (one.op, one.target) == (node.op, node.target) or one.op == "placeholder":
@@ -569,7 +568,7 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
                 if is_weight and p.target == renamed.get(q.target, q.target):
                     found.setdefault(q, p)
     reads = {n.target: n for n in reversed(old.find_nodes(op="get_attr"))}
-    for node in new.find_nodes(op="get_attr"):  # also where what reads a weight is new
+    for node in new.find_nodes(op="get_attr"):  # also if the reader of a weight is new
         path = renamed.get(node.target, node.target)
         if node not in found and path in reads:
             found[node] = reads[path]
@@ -577,7 +576,7 @@ def _identities(old: Graph, new: Graph, renamed: Mapping[str, str]) -> Pairs:
 
 
 def _other_constants(old_of: Pairs, paths: Mapping[str, str], before: Collection[str]) -> list[tuple[Node, Node]]:
-    """Constants of the trace in place of others that are gone, and these."""
+    """Constants of the trace that replace others, and the replaced ones."""
     left = {*before} - {paths.get(n.target, n.target) for n in old_of if n.op == "get_attr"}
     found: dict[str, tuple[Node, Node]] = {}
     for node, one in old_of.items():
@@ -589,15 +588,15 @@ def _other_constants(old_of: Pairs, paths: Mapping[str, str], before: Collection
 
 
 def _is_same(old: Node, new: Node) -> bool:
-    """Whether a node does what it did, whatever is done before it."""
+    """Whether a node does the same as before, whatever comes before it."""
     is_read = new.op in ("get_attr", "output")
     same = new.op == "placeholder" and old.target == new.target
     return (is_read or same or call_key(old) == call_key(new)) and types_equal(old.type, new.type)
 
 
 def _in_order(graph: Graph, old_of: Pairs) -> Iterator[Node]:
-    """The nodes that are read or have effects, in the order that they had, new ones behind those
-    that they stand behind. Inputs and effects keep the order that they have now."""
+    """The nodes that are read or have effects, in their former order, with new ones after the nodes they
+    follow. Inputs and effects keep their present order."""
     nodes = [n for n in graph.nodes if n.users or n.is_impure() or n in old_of]
     place = {one: number for number, one in enumerate(next(iter(old_of.values())).graph.nodes)}
     keys: dict[Node, tuple[int, int]] = {}

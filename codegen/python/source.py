@@ -1,7 +1,7 @@
 """Python source of a graph: a module file that a person could have written, and its weights.
 
-In: a GraphModule. Out: the text of a Python file with one class, and a safetensors file beside it.
-The file imports fxlite and NumPy's world, nothing of the program it was traced from::
+In: a GraphModule. Out: the text of a Python file with one class, and a safetensors file beside it. The file
+imports fxlite and libraries such as NumPy, but nothing from the program it was traced from::
 
     class Block(nn.Module):
         def __init__(self):
@@ -13,8 +13,8 @@ The file imports fxlite and NumPy's world, nothing of the program it was traced 
             conv2d = F.conv2d(x, self.conv.weight, self.conv.bias, padding=1)  # f32[B,16,32,32]
             ...
 
-Tracing an instance gives the graph again. Calls are written with ``nn.functional`` where its
-function means the same as the op, with operators where the op has one, else as ``ops.NAME``.
+Tracing an instance gives the graph again. Calls are written with ``nn.functional`` if its function means
+the same as the op, with operators if the op has one, and otherwise as ``ops.NAME``.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def save_python(
     module's, in snake case. See :func:`python_source` for ``dialect``. The folder's
     ``manifest.json`` lists the files of all models in it.
 
-    Raises CodegenError for leaf modules and what the dialect cannot say, FolderError where the
-    folder cannot be written or a file of that name is not from fxlite (unless ``force``)."""
+    Raises CodegenError for leaf modules and for ops that the dialect cannot express, and FolderError if the
+    folder cannot be written or a file of that name was not written by fxlite (unless ``force``)."""
     file = module_name(name or gm.name)
     written_in = find_dialect(dialect)
     source, arrays = _regenerated(gm, name, written_in)
@@ -125,8 +125,8 @@ def python_program(gm: GraphModule) -> Module:
 
 
 def program_in(gm: GraphModule, dialect: str) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
-    """An instance of the class that is regenerated in a dialect, and the arrays for its weights;
-    nothing is written. Raises CodegenError as :func:`python_source`."""
+    """An instance of the class regenerated in a dialect, and the arrays for its weights; nothing is written.
+    Raises what :func:`python_source` raises."""
     source, arrays = _regenerated(gm, None, find_dialect(dialect))
     stem = f"{module_name(gm.name)}_{next(_numbers)}"
     filename = f"{REGENERATED}/{stem}.py"
@@ -144,12 +144,12 @@ def program_in(gm: GraphModule, dialect: str) -> tuple[Any, dict[str, np.ndarray
 
 def python_source(gm: GraphModule, name: str | None = None, dialect: str = "fxlite") -> str:
     """The text of the module file. It imports the functions given to fx.wrap from their modules;
-    GraphModules that are called are written inline. ``dialect``: "fxlite" (``fxlite.nn``),
-    "numpy" (NumPy alone) or "torch" (``torch.nn``).
+    GraphModules that are called are written inline. ``dialect`` is "fxlite" (``fxlite.nn``), "numpy" (NumPy
+    alone) or "torch" (``torch.nn``).
 
-    Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not
-    have, for wrapped functions that are local to another one, and for an op that the dialect cannot
-    say; OptionError for an unknown dialect."""
+    Raises CodegenError for a graph that calls other leaf modules, whose source fxlite does not have, for
+    wrapped functions that are local to another one, and for an op that the dialect cannot express;
+    OptionError for an unknown dialect."""
     return _regenerated(gm, name, find_dialect(dialect))[0]
 
 
@@ -162,7 +162,7 @@ def find_dialect(name: str) -> Dialect:
 
 
 def _refuse_control(gm: GraphModule, dialect: Dialect) -> None:
-    """Raise CodegenError for loops and conditions, which files of classes of most dialects cannot say."""
+    """Raise CodegenError for loops and conditions, which files of classes in most dialects cannot express."""
     for node in () if dialect.has_control else control_nodes(gm.graph):
         raise CodegenError(
             f"{node.describe()}: files of classes have no loops and conditions but in the dialect 'torch'; "
@@ -171,8 +171,8 @@ def _refuse_control(gm: GraphModule, dialect: Dialect) -> None:
 
 
 def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[str, str]]:
-    """The graph that the text of a dialect says, and the paths of weights that it calls otherwise
-    than ``gm`` (new path -> path in ``gm``). Raises what :func:`python_source` does."""
+    """The graph that the text in a dialect expresses, and the weights whose paths differ from those in
+    ``gm`` (new path -> path in ``gm``). Raises what :func:`python_source` raises."""
     _refuse_control(gm, find_dialect(dialect))
     gm = flattened(gm)
     for node in gm.graph.nodes:
@@ -200,7 +200,7 @@ def written_program(gm: GraphModule, dialect: str) -> tuple[GraphModule, dict[st
 
 
 def _regenerated(gm: GraphModule, name: str | None, dialect: Dialect) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
-    """The text, and by path the arrays that the graph reads or that layers of its hold besides."""
+    """The text, and by path the arrays that the graph reads or that its layers hold in addition."""
     gm, _ = written_program(gm, dialect.name)
     program = _Source(gm, name or gm.name, dialect)
     weights = gm.graph.find_nodes(op="get_attr")
@@ -213,7 +213,7 @@ def _regenerated(gm: GraphModule, name: str | None, dialect: Dialect) -> tuple[s
 
 
 class _Source:
-    """Prints one program; ``layers`` are those of ``fxlite.nn`` in it, by path."""
+    """Prints one program; ``layers`` are its layers of ``fxlite.nn``, by path."""
 
     def __init__(self, gm: GraphModule, name: str, dialect: Dialect) -> None:
         self.gm, self.graph, self.dialect = gm, gm.graph, dialect
@@ -225,7 +225,7 @@ class _Source:
         self.has_weights = bool(self.classes[-1].drafts[0].tree)
 
     def _bodies(self, node: Node, name: str) -> list[_Source]:
-        """The sources of a node's bodies, whose calls are in one function each; and name what the node is."""
+        """The sources of a node's bodies, each with its calls in one function; also names the node's function."""
         node.meta[FUNCTION] = f"{self.module_name}_{node.name}"
         found = []
         for part, body in bodies_of(node).items():
@@ -240,11 +240,11 @@ class _Source:
         return found
 
     def all_sources(self) -> list[_Source]:
-        """Those of all bodies, the innermost ones first, and itself."""
+        """The sources of all bodies, innermost first, and this one."""
         return [s for _, bodies in self.controls for body in bodies for s in body.all_sources()] + [self]
 
     def _lines(self) -> list[str]:
-        """The classes, after the functions that are loops and conditions in them."""
+        """The classes, preceded by the functions for loops and conditions in them."""
         text: list[str] = []
         for node, bodies in self.controls:
             for body in bodies:
@@ -269,8 +269,7 @@ class _Source:
         return "\n".join([*head, *results, *definitions.splitlines(), *body, ""])
 
     def _definitions(self, words: set[str]) -> str:
-        """Functions and classes of the file's own, and other names for them where a parameter has
-        theirs."""
+        """Helper functions and classes of the file, and other names for them if a parameter has theirs."""
         named = self.file.helpers
         own = [name for name, alias in named.items() if alias in words]
         own += [name for source in self.all_sources()[:-1] for name in source.file.helpers if name in words]
@@ -332,7 +331,7 @@ class _Source:
         return [line for g in groups if g for line in (*g, "")][:-1]
 
     def _result_classes(self) -> list[str]:
-        """The program's dataclasses and named tuples in the result."""
+        """The program's dataclasses and named tuples that occur in the result."""
         lines: list[str] = []
         for (kind, _, fields), name in self.file.records.items():
             is_tuple = kind == "namedtuple"
@@ -343,7 +342,7 @@ class _Source:
 
 
 def _names_in(text: str) -> set[str]:
-    """The names that a text uses, besides those of attributes."""
+    """The names that a text uses, without attribute names."""
     tokens = [*tokenize.generate_tokens(io.StringIO(text).readline)]
     return {
         token.string

@@ -1,9 +1,9 @@
-"""Regenerated Python as text: what each value is called, and expressions.
+"""Regenerated Python as text: the names of values, and expressions.
 
-In: a graph, and its nodes. Out: :class:`Names`, which says which names are taken, and Python text
-that means the same when run on arrays and when traced again. Values keep the graph's names unless
-those would hide a builtin, an import or the class (``sum`` becomes ``sum_``); parameters of
-``forward`` keep the program's names, and imports give way to them.
+In: a graph, and its nodes. Out: :class:`Names`, which knows the names in use, and Python text that means the
+same when run on arrays and when traced again. Values keep the graph's names unless those would hide a
+builtin, an import or the class (``sum`` becomes ``sum_``). Parameters of ``forward`` keep the program's
+names; imports that conflict with them are renamed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ _USED_BY_TEXT = frozenset(("Weights", "Buffer", "Path", "NamedTuple", "Any", "WE
 
 
 def is_attribute(part: str) -> bool:
-    """True if ``self.PART`` reaches a weight or child of that name; else it must be
-    ``self["PART"]``."""
+    """True if ``self.PART`` reaches a weight or child of that name; otherwise ``self["PART"]`` is needed."""
     plain = part.isidentifier() and part.isascii() and not keyword.iskeyword(part)
     if part.startswith("__"):
         return False  # Python mangles such names in a class
@@ -82,8 +81,7 @@ class _Taken:
         self.taken = set(names)
 
     def unique(self, wish: str, builtin: bool = False) -> str:
-        """The name, or one like it where it is taken or would hide what Python means by it
-        (unless ``builtin``)."""
+        """The name, or a similar one if it is taken or would hide a Python builtin (unless ``builtin``)."""
         hidden = not builtin and (hasattr(builtins, wish) or wish in _SOFT)
         name = f"{wish}_" if hidden or keyword.iskeyword(wish) else wish
         while name in self.taken:
@@ -93,7 +91,7 @@ class _Taken:
 
 
 def numbered(wish: str, taken: Container[str], separator: str = "_") -> str:
-    """The name, with a number from 2 on where it is taken."""
+    """The name, followed by a number from 2 on if it is taken."""
     name, count = wish, 1
     while name in taken:
         count += 1
@@ -102,10 +100,10 @@ def numbered(wish: str, taken: Container[str], separator: str = "_") -> str:
 
 
 class FileNames(_Taken):
-    """Names that all classes of a file share, chosen so that no parameter of theirs hides them:
-    ``imports`` are those of modules, ``helpers`` those of functions that the file itself defines,
-    ``functions`` those of wrapped functions, which are imported from the program, ``records`` those
-    of dataclasses and named tuples in the result of the first graph."""
+    """Names that all classes of a file share, chosen so that no parameter hides them. ``imports`` are those of
+    modules, ``helpers`` those of functions that the file itself defines, ``functions`` those of wrapped
+    functions that are imported from the program, and ``records`` those of dataclasses and named tuples in the
+    result of the first graph."""
 
     def __init__(
         self, graphs: Sequence[Graph], class_name: str, imports: Iterable[str], helpers: Iterable[str]
@@ -140,10 +138,10 @@ class FileNames(_Taken):
 
 
 class Names(_Taken):
-    """Names of values by node. ``parameters`` are those of forward's parameters; ``parts`` maps a
-    node with several results to the names of the parts, whose own nodes are ``unpacked``.
-    ``inputs``: what these are called in a module of the program, where values are then named
-    after their ops: the graph's names are those of the whole program."""
+    """Names of values by node. ``parameters`` are those of forward's parameters; ``parts`` maps a node with
+    several results to the names of the parts, whose own nodes are ``unpacked``. ``inputs`` are the names of
+    inputs in a module of the program; values are then named after their ops, because the graph's names are
+    those of the whole program."""
 
     def __init__(self, graph: Graph, file: FileNames, inputs: Mapping[Node, str] | None = None) -> None:
         own = [name for names in (file.imports, file.helpers, file.functions, file.records) for name in names.values()]
@@ -152,7 +150,7 @@ class Names(_Taken):
         self.file, self.short = file, inputs is not None
         self._names: dict[Node, str] = {}
         self.parameters: dict[Node, str] = {}
-        if inputs is not None:  # else imports give way to the parameters
+        if inputs is not None:  # otherwise imports that conflict with parameters are renamed
             self.taken |= {"fx", "nn", *_USED_BY_TEXT, *own, *dim_names(graph)}
         self.given = Parameters()  #: those of the whole program
         if inputs is None:
@@ -194,7 +192,7 @@ class Names(_Taken):
         self.parts[node] = list(names)
 
     def _wish(self, node: Node) -> str:
-        """What a value would be called."""
+        """The preferred name of a value."""
         if node.op == "call_module" and is_number(node.target):
             return f"layer_{node.target}"
         if not self.short:
@@ -210,7 +208,7 @@ class Names(_Taken):
         return super().unique(numbered(wish, self.taken | hidden), builtin=True)
 
     def _unpack(self, node: Node) -> None:
-        """``first, second = ops.split(...)`` in place of a ``getitem`` for each."""
+        """Write ``first, second = ops.split(...)`` instead of a ``getitem`` for each part."""
         if not node.op.startswith("call_") or not isinstance(node.type, tuple):
             return
         if any(u.op != "call_function" or u.target.name != "getitem" for u in node.users):
@@ -219,7 +217,7 @@ class Names(_Taken):
         for user in node.users:
             index = user.arguments["index"]
             if names[index] != "_":
-                return  # one part read twice
+                return  # one part is read twice
             if re.fullmatch(r"getitem(_\d+)?", user.name):  # nobody chose that name
                 self._names[user] = self.unique(f"{self._names[node]}_{index}")
             names[index] = self._names[user]
@@ -228,7 +226,7 @@ class Names(_Taken):
 
 
 def frozen(value: Any) -> Any:
-    """Nested values as a key of a dict."""
+    """Nested values in hashable form, as a key of a dict."""
     if isinstance(value, (tuple, list)):
         return tuple(map(frozen, value))
     if isinstance(value, Record):
@@ -243,9 +241,8 @@ _NUMBER = re.compile("\0([^\0]*)\0([^\0]*)\0")
 
 
 def number_text(value: Any, role: str = "") -> str:
-    """A literal that may become a parameter of a class, where several modules are alike but for
-    such numbers; ``role``: what it would be called, in braces where it stands between quotes.
-    :func:`with_numbers` replaces it."""
+    """A literal that may become a parameter of a class, if several modules are alike except for such numbers.
+    ``role`` is its name then, in braces if it stands between quotes. :func:`with_numbers` replaces it."""
     return f"\0{role}\0{repr(value).replace('e+', 'e')}\0"
 
 
@@ -264,13 +261,13 @@ _SLICE = re.compile("\1([^\1]*)\1([^\1]*)\1([^\1]*)\1")
 
 
 def slice_text(*parts: str) -> str:
-    """``2:5`` of start, stop and step, each empty where it is not given. :func:`with_numbers` sets
-    the spaces, which depend on what its numbers become."""
+    """``2:5`` for start, stop and step, each empty if it is not given. :func:`with_numbers` sets the spaces,
+    which depend on the text of its numbers."""
     return "\1" + "".join(f"{part}\1" for part in parts)
 
 
 def _slice(found: re.Match[str]) -> str:
-    """As ruff formats it: ``2:n``, ``n + 1 : 5``, ``: self.size``."""
+    """A slice formatted as by ruff: ``2:n``, ``n + 1 : 5``, ``: self.size``."""
     parts = found.groups()
     if all(re.fullmatch(r"-?\w*", part) for part in parts):
         return ":".join(parts if parts[2] else parts[:2])
@@ -309,7 +306,7 @@ class Text:
         self.inlined[node] = text, CALL if node.op == "get_attr" else self.level(node)
 
     def level(self, node: Node) -> int:
-        """How strongly the operator binds that :meth:`call` writes for a value."""
+        """The binding strength of the operator that :meth:`call` writes for a value."""
         if node.op == "call_function" and self._operator(node) is not None:
             return LEVELS[node.target.symbol] if len(node.args) > 1 else _UNARY
         return CALL
@@ -388,12 +385,12 @@ class Text:
         return text[1:-1] if outer else text
 
     def given(self, node: Node) -> list[Any]:
-        """What a module is given, in the order of its parameters."""
+        """The arguments of a module, in the order of its parameters."""
         order = self.orders.get(node.target, range(len(node.args)))
         return [picked(place, node.args) for place in order]
 
     def arguments(self, node: Node) -> list[str]:
-        """The same as text, with options."""
+        """The arguments as text, with options."""
         layer = self.layers.get(node.target)
         options = {} if layer is None else dict(layer.options)
         by_name = {k: picked(v, node.args) if isinstance(v, (tuple, Input)) else v for k, v in options.items()}
@@ -401,7 +398,7 @@ class Text:
         return [*map(self.value, self.given(node)), *named]
 
     def part(self, node: Node) -> str:
-        """Which of the results of a layer is read, if that is one of several: ``[1][0]``."""
+        """The place of the result that is read, if a layer returns several: ``[1][0]``."""
         layer = self.layers.get(node.target) if node.op == "call_module" else None
         return "" if layer is None else layer.place
 
@@ -418,7 +415,7 @@ class Text:
             parts = [self.value(a) for a in node.args]
             if not target.takes_in_order:
                 parts = [f"{k}={v}" for k, v in zip(target.tensor_kinds, parts)]
-            for name, value in node.kwargs.items():  # NumPy does not know fxlite's dtypes
+            for name, value in node.kwargs.items():  # NumPy does not accept fxlite's dtypes
                 called = value.long_name if isinstance(value, DType) else value
                 parts.append(f"{name}={self.value(called)}")
             return f"{self.file.functions[target]}({', '.join(parts)})"
@@ -453,9 +450,9 @@ class Text:
         symbol = target.symbol or ""
         level = LEVELS[symbol]
         if target.symbol in _COMPARISONS and not isinstance(left, Node):
-            return None  # Python would ask the array on the right, with the operator turned around
+            return None  # Python would call the array on the right with the reflected operator
         is_power = target.symbol == "**"
-        first = self._operand(left, level + (is_power or level == LEVELS["<"]))  # a < b < c compares b twice
+        first = self._operand(left, level + (is_power or level == LEVELS["<"]))  # a < b < c means two comparisons of b
         second = self._operand(right, level + 1)
         if is_power:
             if with_numbers(first).startswith("-"):
@@ -465,7 +462,7 @@ class Text:
         return f"{first} {target.symbol} {second}"
 
     def in_numpy(self, node: Node) -> str | None:
-        """The call as NumPy spells it, where the dialect has such a spelling."""
+        """The call in NumPy's spelling, if the dialect has one."""
         return None
 
     def owner(self, value: Any) -> str:
@@ -473,14 +470,14 @@ class Text:
         return self._operand(value, CALL)
 
     def _operand(self, value: Any, level: int) -> str:
-        """A value beside an operator, in parentheses if its own binds less than that."""
+        """A value next to an operator, in parentheses if its own operator binds less tightly."""
         text, own = self.value(value), CALL
         if isinstance(value, Node) and value in self.inlined:
             own = self.inlined[value][1]
         return text if own >= level else f"({text})"
 
     def _functional(self, node: Node) -> str | None:
-        """The call in nn.functional's spelling; None where that cannot say it."""
+        """The call in nn.functional's spelling; None if that cannot express it."""
         target: Op = node.target
         parameters = _parameters(target.name)
         defaults = {p.name: p.default for p in target.signature.parameters.values()}
@@ -491,7 +488,7 @@ class Text:
         for parameter in parameters:
             own = _RENAMED.get(parameter.name, parameter.name)
             if own in said:
-                continue  # axis beside dim: another name of it
+                continue  # axis in addition to dim: another name for it
             said.add(own)
             required = parameter.default is parameter.empty
             if own in given:
@@ -502,7 +499,7 @@ class Text:
                 by_position = False
                 continue
             elif required or parameter.default != defaults[own]:
-                value = defaults[own]  # the op's default, which is not the function's
+                value = defaults[own]  # the op's default, which differs from the function's
                 if value is inspect.Parameter.empty:
                     return None
             else:
@@ -539,8 +536,7 @@ def dim_names(graph: Graph) -> set[str]:
 
 
 def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node], checked: bool) -> Iterator[str]:
-    """``B, T, _ = x.shape`` for the named dims that an attribute uses, or a condition that is
-    ``checked``."""
+    """``B, T, _ = x.shape`` for the named dims that an attribute uses, or that a ``checked`` condition uses."""
     needed = frozenset[str]().union(
         *(shapes.names(list(n.kwargs.values())) for n in graph.nodes),
         *(guard.names for guard in graph.conditions() if checked),
@@ -561,7 +557,7 @@ def dim_lines(graph: Graph, names: Names, inputs: Sequence[Node], checked: bool)
 
 
 def _solved(place: str, scale: Any, offset: Any) -> str:
-    """``(x.shape[0] - offset) // scale`` without needless parts."""
+    """``(x.shape[0] - offset) // scale`` without redundant parts."""
     text = place
     if offset != 0:
         text = f"({text} - {offset})" if offset.is_Integer and offset > 0 else f"({text} - ({offset}))"

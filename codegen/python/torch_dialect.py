@@ -1,9 +1,9 @@
-"""The dialect "torch": a file with an ``nn.Module`` that a user of PyTorch drops in.
+"""The dialect "torch": a file with an ``nn.Module`` for users of PyTorch.
 
-In: a graph with types. Out: modules of ``torch.nn`` where the program had those of ``fxlite.nn``,
-which have the same names, arguments and state_dict keys; functions of torch for ops. Where torch
-promotes other dtypes than NumPy does, operands are cast. Half types are left to torch, which
-computes its functions in float32 and rounds once, too.
+In: a graph with types. Out: modules of ``torch.nn`` where the program had those of ``fxlite.nn``, which have
+the same names, arguments and state_dict keys; functions of torch for ops. Operands are cast where torch's
+promotion differs from NumPy's. Half types are left to torch, which also computes its functions in float32
+and rounds once.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class TorchText(NumpyText):
     def pointwise(
         self, node: Node, operands: Mapping[str, Any], result: DType
     ) -> tuple[Mapping[Node, DType], DType | None]:
-        """Operands of an elementwise op, of which NumPy says what they are computed in."""
+        """Casts of the operands of an elementwise op; NumPy decides in which dtype it is computed."""
         op: Op = node.target
         computed = result
         if self.helper(op) is not None and not op.symbol and not result.is_float:
@@ -118,25 +118,25 @@ class TorchText(NumpyText):
         if result.is_bool:
             kinds = [v.type.dtype if isinstance(v, Node) else v for v in operands.values()]
             if (op.commutative and op.associative) or len(kinds) == 1:
-                return {}, None  # of truth values
+                return {}, None  # truth values
             computed = dtypes.result_type(*kinds)
         if op.name == "reciprocal" and not result.is_float:
-            computed = dtypes.float64  # torch has none of integers
+            computed = dtypes.float64  # torch does not compute it for integers
         others = [v for n, v in operands.items() if isinstance(v, Node) and n != "condition"]
-        others = [v for v in others if v.type.dtype.is_complex is result.is_complex]  # not of parts
+        others = [v for v in others if v.type.dtype.is_complex is result.is_complex]  # without real parts
         casts = {v: computed for v in others if v.type.dtype is not computed}
         return casts, None if computed is result or result.is_bool else result
 
     def mixed(self, op: Op, given: Sequence[Node], result: DType) -> tuple[Mapping[Node, DType], DType | None]:
-        """Operands of one dtype, in which torch computes: the result's, or where half types meet
-        others float32."""
+        """Casts of operands to one dtype, in which torch computes: that of the result, or float32 if half types
+        are combined with others."""
         if self.helper(op) is not None:
             return {}, None
-        if op.kind == "composite" and not op.moves_values:  # masks stay what they are
+        if op.kind == "composite" and not op.moves_values:  # masks keep their dtype
             given = [n for n in given if n.type.dtype.is_float] or given
         own = {n.type.dtype for n in given}
         if op.kind in ("contraction", "window") and not result.is_float:
-            computed = dtypes.float64  # torch has products of integers, but not over windows
+            computed = dtypes.float64  # torch has products of integers, but no windows of them
             if op.is_matrix_product:
                 computed = dtypes.int32 if result.is_bool else result
             casts = {n: computed for n in given if n.type.dtype is not computed}
@@ -160,7 +160,7 @@ class TorchText(NumpyText):
         return super().plain(node)
 
     def binary(self, node: Node) -> str:
-        """A function of two tensors; a number becomes one."""
+        """A function of two tensors; a number becomes a tensor."""
         kinds = {v.type.dtype for v in node.args if isinstance(v, Node)}
         common = self.casts.get(node.all_input_nodes[0], next(iter(kinds)))
         parts = [v if isinstance(v, Node) else self.tensor(v, common) for v in node.args]
@@ -174,7 +174,7 @@ class TorchText(NumpyText):
         return Verbatim(f"{self.function('torch.tensor')}({made})")
 
     def bound_of(self, node: Node, keyword: str) -> tuple[str, int]:
-        """``x.clamp(min=0)`` where one side is a number."""
+        """``x.clamp(min=0)`` if one side is a number."""
         x, y = node.args
         number, value = (x, y) if isinstance(y, Node) else (y, x)
         if isinstance(number, Node):
@@ -189,14 +189,14 @@ class TorchText(NumpyText):
 
     @uses("sign")
     def op_sign(self, node: Node, x: Any) -> str:
-        """torch has 0 for the sign of NaN."""
+        """torch gives 0 as the sign of NaN."""
         is_float = node.type.dtype.is_float
         function = self.file.helpers["sign"] if is_float else self.function("torch.sign")
         return f"{function}({self.value(x)})"
 
     @uses("floor_divide")
     def op_floor_divide(self, node: Node, x: Any, y: Any) -> tuple[str, int]:
-        """torch raises an error where an integer is divided by 0."""
+        """torch raises an error if an integer is divided by 0."""
         name = node.target.name
         is_safe = not isinstance(y, Node) and y != 0
         if node.type.dtype.is_float or is_safe:
@@ -209,7 +209,7 @@ class TorchText(NumpyText):
         return self.op_floor_divide(node, x, y)
 
     def op_softplus(self, node: Node, x: Any, beta: float, threshold: float) -> str:
-        """torch takes the exponential up to any threshold; from 40 on the result is x in any case."""
+        """torch uses the exponential up to the given threshold; from 40 on the result is x in any case."""
         given = {"beta": (beta, 1.0), "threshold": (min(threshold, 40.0), 20.0)}
         options = "".join(f", {name}={value!r}" for name, (value, default) in given.items() if value != default)
         return f"{self.function('F.softplus')}({self.value(x)}{options})"
@@ -244,7 +244,7 @@ class TorchText(NumpyText):
         return f"{self.function('torch.complex')}({self.value(x)}, {self.value(y)})"
 
     def op_imag(self, node: Node, x: Any) -> str:
-        """torch has no imaginary part of real numbers."""
+        """torch does not give an imaginary part of real numbers."""
         return f"{self.function('torch.imag' if x.type.dtype.is_complex else 'torch.zeros_like')}({self.value(x)})"
 
     def op_rsqrt(self, node: Node, x: Any) -> tuple[str, int]:
@@ -308,8 +308,8 @@ class TorchText(NumpyText):
         return f"{text[:-1]}, eps={self.value(epsilon)})"
 
     def op_conv2d(self, node: Node, **bound: Any) -> str:
-        """Convolutions and pools, of images [N, C, H, W]; padding that differs at the two ends of
-        an axis is added before."""
+        """Convolutions and pools of images [N, C, H, W]; padding that differs between the two ends of an axis
+        is added separately before."""
         given, padding = dict(node.arguments), bound.get("padding")
 
         def write() -> str:
@@ -386,7 +386,7 @@ class TorchDialect(TableDialect):
     names = (("load_file", "from safetensors.torch import load_file"), ("nn", "from torch import nn"))
 
     def control(self, node: Node, bodies: Sequence[str]) -> list[str]:
-        """A function that ``torch.fx`` does not look into."""
+        """A function that ``torch.fx`` does not trace into."""
         made = ", ".join(f"{body}()" for body in bodies)
         count = len(node.bound.get("carried", ()))
         head, call = {
@@ -400,7 +400,7 @@ class TorchDialect(TableDialect):
         return ["@torch.fx.wrap", f"def {node.meta[FUNCTION]}({head}):", f"    return {call}"]
 
     def is_kept(self, node: Node) -> bool:
-        """Attention that torch's function does not compute is taken apart."""
+        """Attention that torch's function does not compute is expanded."""
         bound = node.bound
         mask = bound.get("attn_mask")
         if "empty_rows" in bound:
@@ -449,7 +449,7 @@ class TorchDialect(TableDialect):
                 return None
             arguments["padding"] = "same"
         if arguments.get("align_corners") is False:
-            del arguments["align_corners"]  # which torch takes for some modes only
+            del arguments["align_corners"]  # torch accepts it only for some modes
         if "dtype" in arguments:
             arguments["dtype"] = Code(f"torch.{dtypes.dtype(arguments['dtype']).long_name}")
         return replace(found, arguments=arguments)
@@ -467,7 +467,7 @@ class TorchDialect(TableDialect):
 
 
 def _same_padding(arguments: Mapping[str, Any], rank: int) -> Any:
-    """What "same" stands for in a convolution; None where torch refuses it."""
+    """The padding that "same" means in a convolution; None if torch refuses it."""
     sizes = ("kernel_size", "stride", "dilation")
     kernel, steps, gaps = (per_axis(arguments.get(name, 1), rank, name) for name in sizes)
     return padding_pairs("same", kernel, steps, gaps) if {*steps} == {1} else None

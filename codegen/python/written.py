@@ -1,9 +1,8 @@
-"""What people wrote: the text of a program's functions, as far as it is at hand.
+"""Information from the program's own text: the source of its functions, as far as it is available.
 
-In: the nodes of a module, which know the line and the expression that made them. Out: names of
-parameters and variables, the statement to which a value belongs, documentation and comments. A
-file that has changed since, or is not there, only means that less is known: nothing here decides
-what a program computes.
+In: the nodes of a module, which know the line and the expression that made them. Out: names of parameters
+and variables, the statement to which a value belongs, documentation and comments. If a file has changed
+since, or is missing, less is known; nothing here decides what a program computes.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from fxlite.show.text.pretty import path_text
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """The method of a module, or a function, if it was found: the names of its parameters, its
-    syntax, and ``files``, the lines of all files that it was traced from: of functions that it
-    calls, too."""
+    """The method of a module, or a function, if it was found: the names of its parameters, its syntax, and
+    ``files``, the lines of all files that it was traced from, including those of functions that it calls."""
 
     parameters: tuple[str, ...] = ()
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -46,8 +44,8 @@ class Written:
         return self._at(self._place(node))
 
     def _place(self, node: Node) -> Location | None:
-        """Where a value was made; of a module, where it was called, and of what a function returns
-        that is not a function here, where that was called."""
+        """Where a value was made; for a module, where it was called; and for the result of a function that is
+        not a function here, where that was called."""
         loc = self._made_at(node)
         while loc is not None and loc.call is not None and self.function is not None:
             statement = self._at(loc)
@@ -71,24 +69,24 @@ class Written:
         return node.loc
 
     def _at(self, loc: Location | None) -> ast.stmt | None:
-        """The innermost statement that holds a place, be it in a function that this one calls."""
+        """The innermost statement that contains a place, perhaps in a function that this one calls."""
         if self.function is None or loc is None or loc.file not in self.files:
             return None
         found = _statements(self.files[loc.file]).get(loc.line)
         if found is None or not (loc.function == found[0] or loc.function.startswith("<")):
-            return None  # a part of an expression, such as <genexpr>, is in its statement
+            return None  # a part of an expression, such as <genexpr>, belongs to its statement
         return found[1]
 
     def target(self, node: Node) -> ast.expr | None:
-        """To what a statement assigned the results of a call, as a whole."""
+        """The target to which a statement assigned the results of a call, as a whole."""
         statement = self.statement(node)
         if not isinstance(statement, ast.Assign) or not self._is_at(node, ast.dump(statement.value)):
             return None
         return assigned(statement)
 
     def variables(self, node: Node, container: str = "") -> list[str]:
-        """The variables to which a statement gave the value, as a whole or in parts; of what the
-        call of a ``container`` gives."""
+        """The variables to which a statement assigned the value, as a whole or in parts; with ``container``,
+        those assigned from the call of that container."""
         statement = self._calls.get(_path_text(container)) if container else self.statement(node)
         target = statement.target if isinstance(statement, ast.AugAssign) else assigned(statement)
         if not isinstance(statement, _ASSIGNMENTS) or target is None or statement.value is None:
@@ -109,7 +107,7 @@ class Written:
         return names if is_whole and len(names) == len(parts) else []
 
     def elements(self, nodes: Iterable[Node]) -> dict[Node, str]:
-        """The variables that are given what a comprehension makes: ``q, k, v = (f(x) for ...)``."""
+        """The variables that a comprehension's values are assigned to: ``q, k, v = (f(x) for ...)``."""
         found: dict[ast.Assign, list[Node]] = {}
         for node in nodes:
             statement = self.statement(node)
@@ -138,8 +136,8 @@ class Written:
         return found[0] if len(found) == 1 else None
 
     def gives(self, node: Node, element: ast.expr) -> bool:
-        """Whether a value is that of an expression of the statement that returns: its variable, or
-        the expression itself."""
+        """Whether a value is that of an expression in the return statement: its variable, or the expression
+        itself."""
         if isinstance(element, ast.Name):
             return self.variables(node) == [element.id] or (node.op == "placeholder" and node.target == element.id)
         return self._is_at(node, ast.dump(element))
@@ -159,15 +157,15 @@ class Written:
         return None
 
     def item(self, listed: str) -> ast.expr | None:
-        """To what loops assign the items of ``self.PATH`` or of a list among the inputs, or
-        statements one of them."""
+        """The target to which loops assign the items of ``self.PATH`` or of a list among the inputs, or to which
+        a statement assigns one of them."""
         for target, value in self._items:
             if value == listed or value.startswith(f"{listed}["):
                 return target
         return None
 
     def index(self, listed: str) -> str:
-        """The variable of loops that counts beside the items of a list, or alone."""
+        """The variable that counts in loops over the items of a list, or alone."""
         for loop in self._any_loops:
             target, text = loop.target, ast.unparse(loop.iter)
             if text.startswith("enumerate(") and listed and listed in text:
@@ -179,7 +177,7 @@ class Written:
         return ""
 
     def lists(self, reader: Node, count: int) -> list[str]:
-        """The variables of as many lists that a value reads and that the program fills."""
+        """The variables of ``count`` lists that a value reads and that the program fills."""
         statement: ast.AST | None = self.returned()
         if reader.op != "output":
             statement = None if reader.loc is None else _syntax(reader.loc.expression)
@@ -188,14 +186,14 @@ class Written:
         return found if len(found) == count else []
 
     def plain_assignments(self) -> Iterator[tuple[ast.expr, str]]:
-        """Target and value of assignments in the function itself, not in loops or branches."""
+        """Target and value of assignments directly in the function, not in loops or branches."""
         for statement in self.function.body if self.function is not None else ():
             if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
                 yield statement.targets[0], ast.unparse(statement.value)
 
     @functools.cached_property
     def _filled(self) -> set[str]:
-        """Lists to which the function appends, or that it makes in a loop."""
+        """Lists to which the function appends, or that it makes in a comprehension."""
         found: set[str] = set()
         for node in ast.walk(self.function) if self.function is not None else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".append"):
@@ -211,7 +209,7 @@ class Written:
 
     @functools.cached_property
     def _items(self) -> list[tuple[ast.expr, str]]:
-        """Targets of loops with what their items are of."""
+        """Targets of loops, and what they iterate over."""
         found = [pair for n in self._any_loops for pair in _looped(n.target, n.iter)]
         for statement in self.statements:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Subscript):
@@ -220,7 +218,7 @@ class Written:
 
     @functools.cached_property
     def _calls(self) -> dict[str, ast.stmt]:
-        """Statement by the text of what it calls, as far as that is called once."""
+        """Statements by the text of what they call, if that is called only once."""
         found: dict[str, list[ast.stmt]] = {}
         for statement in self.statements:
             for inner in ast.walk(statement):
@@ -229,8 +227,8 @@ class Written:
         return {text: where[0] for text, where in found.items() if len(where) == 1}
 
     def arguments(self, path: str) -> list[str]:
-        """The variables that ``self.PATH`` is given by position, itself or in a loop over what
-        holds it; empty text for what is not a variable."""
+        """The variables passed by position to ``self.PATH``, itself or in a loop over its container; empty text
+        for anything but a variable."""
         statement, called = self._calls.get(_path_text(path)), _path_text(path)
         loop = self._loops.get(_path_text(path.rpartition(".")[0]))
         inside: ast.AST | None = statement
@@ -247,7 +245,7 @@ class Written:
         return {ast.unparse(n.iter): n for n in inside if isinstance(n, ast.For)}
 
     def names_at(self, node: Node) -> set[str]:
-        """The parameters that the expression of a node mentions."""
+        """The parameters that occur in the expression of a node."""
         if self.function is None or self._at(node.loc) is None:
             return set()
         assert node.loc is not None
@@ -258,7 +256,7 @@ class Written:
         return words & {*self.parameters}
 
     def comments(self, statement: ast.stmt) -> list[str]:
-        """The lines of comments right above a statement."""
+        """The lines of comments directly above a statement."""
         found: list[str] = []
         for line in reversed(self._lines_of(statement)[: statement.lineno - 1]):
             if not line.strip().startswith("#"):
@@ -274,21 +272,21 @@ class Written:
         return ()
 
     def documentation(self) -> tuple[str, str]:
-        """The docstrings of the class and of the function; empty where there are none."""
+        """The docstrings of the class and of the function; empty if there are none."""
         of_class = ast.get_docstring(self.class_node) if self.class_node is not None else None
         of_function = ast.get_docstring(self.function) if self.function is not None else None
         return (of_class or "").strip(), (of_function or "").strip()
 
 
 def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
-    """The method of the class, or the function, of one of the names that made nodes. Of a layer of
-    fxlite only its parameters are told; of a graph that was read from a file nothing is known."""
+    """The method of the class, or the function, with one of the names, that made nodes. For a layer of fxlite
+    only its parameters are given; for a graph read from a file nothing is known."""
     places = {
         (loc.file, loc.line): loc for loc in (node.loc for node in nodes) if loc is not None and loc.columns is not None
     }
     files = {loc.file: tuple(loc.file_lines()) for loc in places.values()}
     own = ((files[file], line) for file, line in places)
-    others = ((lines, None) for lines in files.values())  # of modules that only call others
+    others = ((lines, None) for lines in files.values())  # for modules that only call others
     for (lines, line), name in itertools.product(itertools.chain(own, others), names):
         found = _in_file(lines, name, line)
         if found is not None:
@@ -300,7 +298,7 @@ def written(nodes: Iterable[Node], names: Sequence[str]) -> Written:
 
 
 def written_function(nodes: Iterable[Node], code: CodeType) -> Written:
-    """The function, or the method, that has the code."""
+    """The function, or the method, with this code object."""
     places = [node.loc for node in nodes if node.loc is not None]
     files = {loc.file: tuple(loc.file_lines()) for loc in places if loc.columns is not None}
     for _, _, function in _definitions(files.get(code.co_filename, ())):
@@ -321,7 +319,7 @@ def _of(function: ast.FunctionDef, class_node: ast.ClassDef | None, files: Mappi
 
 @functools.lru_cache(maxsize=64)
 def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None, ast.FunctionDef]]:
-    """The methods of classes and other functions of a file: the name of the class, or its own."""
+    """The methods of classes and other functions of a file, by the name of the class or their own."""
     try:
         tree = ast.parse("".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -338,21 +336,21 @@ def _definitions(lines: tuple[str, ...]) -> list[tuple[str, ast.ClassDef | None,
 
 @functools.lru_cache(maxsize=64)
 def _statements(lines: tuple[str, ...]) -> dict[int, tuple[str, ast.stmt]]:
-    """By line of a file: the innermost statement there, and the function in which that is."""
+    """By line of a file, the innermost statement and the function in which it is."""
     found = [
         (s.lineno - _last_line(s), function.name, s)
         for _, _, function in _definitions(lines)
         for s in ast.walk(function)
         if isinstance(s, _PLAIN)
     ]
-    found.sort(key=lambda entry: entry[0])  # the innermost ones last
+    found.sort(key=lambda entry: entry[0])  # innermost last
     return {n: (name, s) for _, name, s in found for n in range(s.lineno, _last_line(s) + 1)}
 
 
 @functools.lru_cache(maxsize=1024)
 def _in_file(lines: tuple[str, ...], name: str, line: int | None) -> Written | None:
-    """The function of that name, or a method of that class, in which a line is; for None the only
-    one that is called ``forward``."""
+    """The function of that name, or a method of that class, that contains a line; if the line is None, the
+    only one called ``forward``."""
     found = [d for d in _definitions(lines) if d[0] == name]
     forward = [d for d in found if d[1] is not None and d[2].name == "forward"]
     if line is None:
@@ -387,7 +385,7 @@ def _syntax(text: str) -> ast.expr | None:
 
 
 def _looped(target: ast.expr, values: ast.expr) -> Iterator[tuple[ast.expr, str]]:
-    """The target of each list in ``enumerate(zip(...))``."""
+    """The target of each iterable in ``enumerate(zip(...))``."""
     called = ast.unparse(values.func) if isinstance(values, ast.Call) else ""
     if called == "enumerate" and isinstance(target, ast.Tuple) and isinstance(values, ast.Call):
         yield from _looped(target.elts[1], values.args[0])
@@ -399,7 +397,7 @@ def _looped(target: ast.expr, values: ast.expr) -> Iterator[tuple[ast.expr, str]
 
 
 def plain_syntax(text: str) -> str:
-    """An expression as ``ast.unparse`` writes it."""
+    """An expression in the form that ``ast.unparse`` gives."""
     found = _syntax(text)
     return text if found is None else ast.unparse(found)
 
@@ -407,9 +405,9 @@ def plain_syntax(text: str) -> str:
 def parameter_names(
     inputs: Iterable[Node], source: Written, orders: Mapping[str, Sequence[int]], known: Mapping[Node, str]
 ) -> dict[Node, str]:
-    """What the inputs of a module are called: what is ``known``, else as its method called them, as
-    far as can be told from the expressions that read them, else by their order. ``orders``: of the
-    parameters of modules that are called, as positions in their graphs."""
+    """The names of a module's inputs: those in ``known``, or else the names in its method, as far as the
+    expressions that read them show, or else by their order. ``orders`` gives the parameters of called modules
+    as positions in their graphs."""
     found: dict[Node, str] = {**known}
     inputs = list(inputs)
     for node in inputs:

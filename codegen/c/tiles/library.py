@@ -1,17 +1,16 @@
-"""The C text that emitted programs share: tiles, transforms and helpers, in the `.h` files beside
-this one.
+"""The C text that emitted programs share: tiles, transforms and helpers, in the `.h` files beside this
+one.
 
-In: C text that calls them. Out: the definitions that it reaches. A reader of an emitted model, and
-its compiler, then see only what the model runs.
+In: C text that calls them. Out: the definitions that it reaches. A reader of an emitted model, and its
+compiler, then see only what the model runs.
 
-A file opens with a comment that says what it is about. Paragraphs of `#define`s behind it are its
-*parameters*; where one has several values, they stand in the branches of an `#if INSTANCE`, and a
-paragraph before that may say what it is in the others. The rest is definitions with a blank line
-between any two. A definition that mentions parameters, as words or as parts of names between low
-lines, stands for one definition for each choice of their values: `multiply_tile_T` for
-`multiply_tile_float` and `multiply_tile_double`. What a definition needs is what it mentions. A
-comment `/* ---- Title ---- */` or an `#include` belongs to what follows it, up to the next title or
-the end of the file.
+A file begins with a comment that says what it is about. Paragraphs of `#define`s after it are its
+*parameters*. If one has several values, they are in the branches of an `#if INSTANCE`, and a paragraph
+before that may describe it for the other files. The rest consists of definitions, separated by blank lines.
+A definition that mentions parameters, as words or as parts of names between underscores, represents one
+definition for each choice of their values: `multiply_tile_T` stands for `multiply_tile_float` and
+`multiply_tile_double`. A definition needs what it mentions. A comment `/* ---- Title ---- */` or an
+`#include` belongs to what follows it, up to the next title or the end of the file.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ FILES = (
     "numeric/orthogonal",
     "numeric/philox",
 )
-"""The definitions of each may use those of the files before it."""
+"""The files, in order: definitions of each may use those of the files before it."""
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
@@ -71,13 +70,13 @@ _DEFINED = re.compile(
 )
 
 Values = Mapping[str, str]
-"""Parameter -> the text in its place."""
+"""Parameter -> the text that replaces it."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition of a file, with values for the parameters that it mentions; ``names`` are those
-    that it defines, none for a title or an `#include`."""
+    """A definition in a file, with values for the parameters that it mentions; ``names`` are those that it
+    defines, none for a title or an `#include`."""
 
     file: str
     template: str
@@ -91,12 +90,12 @@ class Definition:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The names that it mentions."""
+        """The names that the definition mentions."""
         return _words(self.text)
 
 
 def needed(users: str, among: Sequence[Definition] | None = None) -> str:
-    """Of these definitions (or all) those that C text reaches, with their comments."""
+    """Those of these definitions (or of all) that C text reaches, with their comments."""
     by_name = _library_by_name() if among is None else _by_name(among)
     among = library() if among is None else among
     work, found = [*_words(users)], set[int]()
@@ -106,7 +105,7 @@ def needed(users: str, among: Sequence[Definition] | None = None) -> str:
                 found.add(id(definition))
                 work += definition.words
     kept: list[str] = []
-    wanted = ""  # the file, if something after its last title is kept
+    wanted = ""  # the file, if something after its last title is included
     for definition in reversed(among):
         if id(definition) in found or (not definition.names and wanted == definition.file):
             kept.append(definition.text)
@@ -128,8 +127,8 @@ def _library_by_name() -> dict[str, list[Definition]]:
 
 
 def instantiate(template: str, values: Values) -> str:
-    """Text with these values of parameters. What has no text vanishes with the space behind it, or
-    the low line."""
+    """Text with these values of parameters. A parameter without text is removed together with the space after
+    it, or the underscore."""
     if not values:
         return template
 
@@ -144,14 +143,14 @@ def instantiate(template: str, values: Values) -> str:
 
 
 def instantiated(path: Traversable, values: Values) -> str:
-    """A file with these values of its parameters, without what it is about."""
+    """A file with these values of its parameters, without its first comment."""
     paragraphs = list(_paragraphs(path.read_text(encoding="utf-8")))[1:]
     own = itertools.dropwhile(_table, paragraphs)
     return instantiate("\n\n".join(own), values) + "\n"
 
 
 def constant(file: str, name: str) -> int:
-    """A number that a file defines, by a parameter or in an `enum`."""
+    """A number that a file defines, as a parameter or in an `enum`."""
     found = re.search(rf"\b{name} (?:= )?(\d+)\b", _read(file))
     assert found is not None, f"{file}.h defines no number {name}"
     return int(found[1])
@@ -170,7 +169,7 @@ def library() -> tuple[Definition, ...]:
 
 
 def includes(program: str = "fx") -> str:
-    """What stands before the functions of a program."""
+    """The text before the functions of a program."""
     return f'#include "fx_math.h"\n#include "{program}_tiles.h"\n'
 
 
@@ -198,21 +197,21 @@ _INCLUDES = """\
 
 
 def headers(functions: str, program: str = "fx") -> dict[str, str]:
-    """The files that a program's functions include, by their names: one that is the same for all
-    programs, and one of its own, so that files of two programs may lie in one folder."""
+    """The files that a program's functions include, by name: one that is the same for all programs, and one
+    specific to the program, so that files of two programs may be in one folder."""
     guard = _GUARD.replace("FX_NAME", f"FX_{program.upper()}").replace("NAME", program)
     return {"fx_math.h": _read("../fx_math"), f"{program}_tiles.h": f"{guard}{_INCLUDES}{needed(functions)}#endif\n"}
 
 
 # -- tiles in objects of their own -----------------------------------------------------------------
 _TILE = re.compile(r"^TILE_FUNCTION static ([^{;]*?)\s*\{.*?^\}$", re.MULTILINE | re.DOTALL)
-_HIDDEN = '__attribute__((visibility("hidden")))'  # calls need no table of addresses
+_HIDDEN = '__attribute__((visibility("hidden")))'  # so that calls need no table of addresses
 
 
 def apart(text: str) -> tuple[str, dict[str, str]]:
-    """C text with the tiles among its definitions declared only, and for each of them its name and
-    a C file that defines it. The files do not depend on the text, so that programs may share their
-    objects: most of what the compiler does for a product or a convolution is the same for all."""
+    """C text in which tiles are only declared instead of defined, and for each of them its name and a C file
+    that defines it. The files do not depend on the text, so that programs can share their objects: most of the
+    compiler's work for a product or a convolution is the same for all."""
     sources: dict[str, str] = {}
     for name, tile in _tiles_in(text):
         text = text.replace(tile.text, _declared(tile))
@@ -221,7 +220,7 @@ def apart(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _tiles_in(text: str) -> list[tuple[str, Definition]]:
-    """The tiles that text defines, and their names. Only those that it mentions are instantiated."""
+    """The tiles that a text defines, and their names. Only those that it mentions are instantiated."""
     words = _words(text)
     return [(name, tile) for name, tile in _tiles().items() if name in words and tile.text in text]
 
@@ -238,7 +237,7 @@ def _declared(tile: Definition) -> str:
 
 @cache
 def _alone(name: str) -> str:
-    """The C file of a tile, in which other tiles are declared only."""
+    """The C file of a tile, in which other tiles are only declared."""
     text = needed(_tiles()[name].text)
     for other, tile in _tiles_in(text):
         if other != name:
@@ -262,8 +261,8 @@ def macros() -> str:
 
 
 def definitions_of(file: str, text: str) -> Iterator[Definition]:
-    """What the text of a file defines, for all values of its parameters."""
-    paragraphs = list(_paragraphs(text))[1:]  # without what the file is about
+    """The definitions in the text of a file, for all values of its parameters."""
+    paragraphs = list(_paragraphs(text))[1:]  # without the first comment
     tables = list(itertools.takewhile(bool, map(_table, paragraphs)))
     for template in paragraphs[len(tables) :]:
         names, mentioned = _names(template), _mentioned(template, tables)
@@ -274,7 +273,7 @@ def definitions_of(file: str, text: str) -> Iterator[Definition]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """The parts of a text between blank lines, not within braces or conditions."""
+    """The parts of a text between blank lines that are not within braces or conditions."""
     lines: list[str] = []
     depth = 0
     for line in [*text.splitlines(), ""]:
@@ -289,8 +288,8 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _table(paragraph: str) -> list[Values]:
-    """Parameters that a paragraph defines, for each choice of their values; none if it defines
-    something else."""
+    """The values of parameters that a paragraph defines, for each choice; empty if it defines something
+    else."""
     code = _COMMENT.sub("", paragraph).strip()
     if not re.match(r"#define \w+(?!\()\b|#if INSTANCE", code):
         return []
@@ -303,7 +302,7 @@ def _table(paragraph: str) -> list[Values]:
 
 
 def _mentioned(template: str, tables: Sequence[Sequence[Values]]) -> frozenset[str]:
-    """The parameters that text mentions, by itself or in their values."""
+    """The parameters that a text mentions, directly or in their values."""
     mentioned: set[str] = set()
     work = [template]
     while work:
@@ -315,7 +314,7 @@ def _mentioned(template: str, tables: Sequence[Sequence[Values]]) -> frozenset[s
 
 
 def _choices(tables: Sequence[Sequence[Values]], mentioned: frozenset[str]) -> Iterator[tuple[tuple[str, str], ...]]:
-    """The values that parameters may have together, as far as they are mentioned."""
+    """The combinations of values that the mentioned parameters may have."""
     chosen = (
         dict.fromkeys(tuple(item for item in values.items() if item[0] in mentioned) for values in table)
         for table in tables
@@ -325,7 +324,7 @@ def _choices(tables: Sequence[Sequence[Values]], mentioned: frozenset[str]) -> I
 
 
 def _folded(definition: str) -> str:
-    """With lines of at most 100 columns: names of types make some longer. Macros are left alone."""
+    """The definition in lines of at most 100 columns, because names of types make some longer. Macros are unchanged."""
     lines: list[str] = []
     for line in definition.splitlines():
         in_macro = bool(lines) and lines[-1].endswith("\\")
