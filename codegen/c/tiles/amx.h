@@ -1,23 +1,23 @@
-/* The matrix tiles of AMX, where a file is compiled for a processor that has them (__AMX_BF16__ and
- * __AMX_INT8__); elsewhere the same functions take vectors.
+/* The matrix tiles of AMX, for files compiled for a processor that has them (__AMX_BF16__ and
+ * __AMX_INT8__); elsewhere the same functions use vectors.
  *
- * What is here is the same for bf16 and for 8-bit integers: a *word* of 32 bits is a pair or a quad
- * of numbers that follow each other along k. Panels of pairs and of quads are what the instructions
- * want of B: 16 rows of 64 bytes are 16 columns of 32 (64) steps along k. So packed weights do not
- * depend on the machine, and A is read where it is. All tiles have 16 rows, so that a thread
- * configures them once for many products (200 cycles). What is not whole is made so: of 17 to 31
- * rows the second tile is the last 16, and computes some again; fewer than 16 rows, and what is
- * left of k, are copied with zeros. Integer sums start from the first row of a panel, loaded as 16
- * rows at a distance of 0. Rows of i8 are made unsigned, as their panels expect, in a copy of 64
- * numbers of each row at a time.
+ * The functions treat bf16 and 8-bit integers alike: a *word* of 32 bits is a pair or a quad of
+ * numbers that are adjacent along k. Panels of pairs and of quads have the layout that the
+ * instructions need for B: 16 rows of 64 bytes are 16 columns of 32 (64) steps along k. So packed
+ * weights do not depend on the machine, and A is read in place. All tiles have 16 rows, so that a
+ * thread configures them once for many products (200 cycles). Incomplete tiles are completed: of
+ * 17 to 31 rows the second tile holds the last 16, and computes some again; if there are fewer
+ * than 16 rows, they are copied with zeros, and so is the rest of k. Integer sums start from the
+ * first row of a panel, loaded as 16 rows at a distance of 0. Rows of i8 are made unsigned, as
+ * their panels require, in a copy of 64 numbers of each row at a time.
  *
- * Measured on a core of a Xeon with 2 MiB of L2, where float32 reaches 205 GFLOP/s: 3.6 TFLOP/s of
- * bf16 without loads, 3.0 with both operands from the first-level cache, 2.9 with weights from the
+ * Measured on a core of a Xeon with 2 MiB of L2, where float32 reaches 205 GFLOP/s: 3.6 TFLOP/s
+ * of bf16 without loads, 3.0 with both operands in the first-level cache, 2.9 with weights in the
  * second. */
 
 /* ---- The matrix tiles of AMX -------------------------------------------------------------------
  * Registers of 16 rows of 64 bytes. A thread takes them before its products and releases them
- * after: as long as it has them, the system saves 8 KiB more whenever it changes threads. */
+ * afterwards: as long as it has them, the system saves 8 KiB more at each context switch. */
 #if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -32,8 +32,9 @@ enum { PAIR_ROWS = 32, QUAD_ROWS = 32 };
 enum { PAIR_ROWS = TILE_ROWS, QUAD_ROWS = TILE_ROWS };
 #endif
 
-/* Whether this process may use tiles. Linux allows it when asked (ARCH_REQ_XCOMP_PERM, XTILEDATA),
- * unless the processor has none, or a sandbox forbids it: then products take vectors. */
+/* Whether this process may use tiles. Linux permits it on request (ARCH_REQ_XCOMP_PERM,
+ * XTILEDATA), unless the processor has none, or a sandbox forbids it: then products use
+ * vectors. */
 static inline int tiles_allowed(void)
 {
 #ifdef HAS_TILES
@@ -49,8 +50,8 @@ static inline int tiles_allowed(void)
 #endif
 }
 
-/* The first row of a tile of sums, number `tile` of `tiles`, which have up to `most` rows: they are
- * cut evenly, between whole registers where there are tiles. */
+/* The first row of tile number `tile` of `tiles` tiles of sums, which have up to `most` rows
+ * each: rows are divided evenly, with AMX into multiples of whole registers. */
 static inline int64_t first_tile_row(int64_t tile, int64_t tiles, int64_t rows, int most)
 {
     const int64_t unit = most == 32 ? 16 : 1, units = (rows + unit - 1) / unit;
@@ -58,7 +59,7 @@ static inline int64_t first_tile_row(int64_t tile, int64_t tiles, int64_t rows, 
     return row < rows ? row : rows;
 }
 
-/* Before the products of a thread: eight tiles, of 16 rows of 64 bytes each. */
+/* To be called by a thread before its products: eight tiles, of 16 rows of 64 bytes each. */
 static inline void take_tiles(void)
 {
 #ifdef HAS_TILES
@@ -76,7 +77,7 @@ static inline void take_tiles(void)
 #endif
 }
 
-/* After them. */
+/* To be called after them. */
 static inline void release_tiles(void)
 {
 #ifdef HAS_TILES
@@ -86,8 +87,8 @@ static inline void release_tiles(void)
 }
 
 #ifdef HAS_TILES
-/* Tiles 0 to 3, the sums of up to 32 rows and 32 columns: 0, or in each row those of `start`. GCC
- * does not know that a tile is loaded from memory: what was stored before has to be there. */
+/* Tiles 0 to 3, the sums of up to 32 rows and 32 columns, start as 0, or each row as `start`. GCC
+ * does not know that a tile is loaded from memory, so earlier stores must be completed first. */
 static TILE_INLINE void start_sums(
     const int row_tiles, const int column_tiles, const void *start)
 {
@@ -108,7 +109,7 @@ static TILE_INLINE void start_sums(
         _tile_loadd(3, (const uint8_t *)start + 64, 0);
 }
 
-/* The first tile's sums into tile[0..15][32], the second one's from row `second` on. */
+/* Store the first tile's sums into tile[0..15][32], and the second one's from row `second` on. */
 static TILE_INLINE void store_sums(
     const int row_tiles, const int column_tiles, int second, void *tile)
 {
@@ -122,8 +123,8 @@ static TILE_INLINE void store_sums(
         _tile_stored(3, last + 64, 128);
 }
 
-/* 64 bytes of 16 rows at a, a_row bytes apart, into tile 4, of those `second` bytes further into
- * tile 5. */
+/* Load 64 bytes of each of 16 rows at a, a_row bytes apart, into tile 4, and of those `second`
+ * bytes further on into tile 5. */
 static TILE_INLINE void load_rows(
     const int row_tiles, const uint8_t *a, int64_t a_row, int64_t second)
 {
@@ -132,7 +133,7 @@ static TILE_INLINE void load_rows(
         _tile_loadd(5, a + second, a_row);
 }
 
-/* 16 words of up to 32 columns, rows of a panel, into tiles 6 and 7. */
+/* Load 16 words of up to 32 columns, which are rows of a panel, into tiles 6 and 7. */
 static TILE_INLINE void load_columns(
     const int column_tiles, const uint32_t *b)
 {
@@ -141,7 +142,7 @@ static TILE_INLINE void load_columns(
         _tile_loadd(7, b + 16, 128);
 }
 
-/* Tiles 0 to 3 += their products. */
+/* Add the products to tiles 0 to 3. */
 static TILE_INLINE void add_products(
     const int row_tiles, const int column_tiles, const int is_bf16)
 {
@@ -164,9 +165,9 @@ static TILE_INLINE void add_products(
         _tile_dpbusd(3, 5, 7);
 }
 
-/* The sums += 16 words of rows at a times those of columns at b. If operands are of two parts, the
- * lower ones are a_low bytes and b_low words further, and their products with the upper ones are
- * added, too. */
+/* Add 16 words of rows at a times those of columns at b to the sums. If operands have two parts,
+ * the lower ones are a_low bytes and b_low words further on, and their products with the upper
+ * ones are added as well. */
 static TILE_INLINE void add_words(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts,
     const uint8_t *a, int64_t a_low, int64_t a_row, int64_t second, const uint32_t *b,
@@ -185,7 +186,7 @@ static TILE_INLINE void add_words(
     }
 }
 
-/* block[32][64] = `count` bytes of `rows` rows, the bits of `flip` turned over, and zeros. */
+/* block[32][64] = `count` bytes of `rows` rows with the bits of `flip` inverted, then zeros. */
 static inline void copy_rows(int rows, int64_t count, const int flip, const uint8_t *a,
                              int64_t a_row, uint8_t *restrict block)
 {
@@ -194,15 +195,15 @@ static inline void copy_rows(int rows, int64_t count, const int flip, const uint
             block[i * 64 + j] = (uint8_t)(i < rows && j < count ? a[i * a_row + j] ^ flip : 0);
 }
 
-/* block[16][32] = `words` rows of a panel, and zeros. */
+/* block[16][32] = `words` rows of a panel, then zeros. */
 static inline void copy_columns(int64_t words, const uint32_t *b, uint32_t *restrict block)
 {
     for (int i = 0; i < 16 * 32; i++)
         block[i] = i < words * 32 ? b[i] : 0;
 }
 
-/* tile[rows][32] = the sums that `start` has, or 0, and those of A, rows of `depth` bytes, times a
- * panel at b; by one or two tiles of rows and of columns. */
+/* tile[rows][32] = `start`, or 0, plus A, rows of `depth` bytes, times a panel at b; with one or
+ * two tiles of rows and of columns. */
 static TILE_INLINE void multiply_in_tiles(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts,
     const int flip, int rows, int64_t depth, const uint8_t *a, int64_t a_low, int64_t a_row,
@@ -211,7 +212,7 @@ static TILE_INLINE void multiply_in_tiles(
     const int second = row_tiles > 1 ? rows - 16 : 0;
     int64_t k = 0;
     start_sums(row_tiles, column_tiles, start);
-    if (!flip && (rows == 1 || rows >= 16)) { /* one row is read 16 times */
+    if (!flip && (rows == 1 || rows >= 16)) { /* a single row is read 16 times */
         const int64_t step = rows == 1 ? 0 : a_row;
         for (; k + 64 <= depth; k += 64)
             add_words(row_tiles, column_tiles, is_bf16, parts, a + k, a_low, step, second * step,

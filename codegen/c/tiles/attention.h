@@ -1,5 +1,5 @@
-/* What every attention shares beside the matrix tile: packing whole operands, turning scores into
- * weights, the dot products and weighted sums of single queries. */
+/* What all attention kernels share besides the matrix tile: packing whole operands, turning
+ * scores into weights, and the dot products and weighted sums of single queries. */
 
 /* Tiles of query rows in one block, for which keys and values are packed once: the packing then
  * costs 1 % of the products, and the sums of the block stay in the second-level cache. */
@@ -17,8 +17,8 @@
 
 /* ---- Attention ------------------------------------------------------------------------------ */
 
-/* How many blocks of at most BLOCK_TILES whole row tiles the queries of each of `items` batch items
- * are cut into, so that each thread gets at least four. */
+/* The number of blocks, of at most BLOCK_TILES whole row tiles, into which the queries of each of
+ * `items` batch items are divided, so that each thread gets at least four. */
 static inline int64_t count_query_blocks(int64_t row_tiles, int64_t items, int n_threads)
 {
     const int64_t for_cache = (row_tiles + BLOCK_TILES - 1) / BLOCK_TILES;
@@ -27,7 +27,7 @@ static inline int64_t count_query_blocks(int64_t row_tiles, int64_t items, int n
     return blocks < row_tiles ? blocks : row_tiles;
 }
 
-/* All panels of B (depth x columns), one after the other. */
+/* Packs all panels of B (depth x columns), one after the other. */
 static void pack_panels_T(
     int64_t depth, int64_t columns, const T *b, int64_t row_stride, int64_t column_stride,
     T *restrict panels)
@@ -37,7 +37,7 @@ static void pack_panels_T(
                      row_stride, column_stride, panels + j * depth);
 }
 
-/* Whether all of rows x columns values are finite. */
+/* Whether all rows x columns values are finite. */
 static bool all_finite_T(
     int64_t rows, int64_t columns, const T *values, int64_t row_stride, int64_t column_stride)
 {
@@ -55,7 +55,7 @@ static bool all_finite_T(
     return !wrong;
 }
 
-/* The sum of a vector's elements, in pairs. */
+/* The sum of a vector's elements, added in pairs. */
 static inline T add_lanes_T(T_vec sums)
 {
     #pragma GCC unroll 4
@@ -67,10 +67,10 @@ static inline T add_lanes_T(T_vec sums)
     return LANE(sums, 0);
 }
 
-/* Turn scores into weights: exp(score - highest), where `highest` is the highest score of the row
- * so far, these included. Their sum joins `total`. Returns the factor that brings what was summed
- * up with the former highest score to the new one. (The maximum passes over NaN, the weights do
- * not.) Behind the scores is room for one vector: whole vectors are computed. */
+/* Turns scores into weights exp(score - highest), where `highest` is the highest score of the row
+ * so far, including these, and adds their sum to `total`. Returns the factor that rescales what
+ * was summed with the former highest score. (The maximum ignores NaN, the weights do not.) There
+ * must be room for one vector after the scores, because whole vectors are computed. */
 static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
 {
     for (; count % T_lanes != 0; count++)
@@ -79,7 +79,7 @@ static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
     #pragma omp simd reduction(max: now)
     for (int64_t j = 0; j < count; j++)
         now = scores[j] > now ? scores[j] : now;
-    const T shift = now == -INFINITY ? 0 : now; /* nothing kept so far: all weights are 0 */
+    const T shift = now == -INFINITY ? 0 : now; /* if nothing is kept so far, all weights are 0 */
     #pragma omp simd
     for (int64_t j = 0; j < count; j++)
         scores[j] = EXP_WEIGHT(scores[j] - shift);
@@ -92,7 +92,7 @@ static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
     return factor;
 }
 
-/* products[i] = sum over j of row[j] * matrix[i][j], for a row and a matrix that is read once. */
+/* products[i] = sum over j of row[j] * matrix[i][j]; the matrix is read once. */
 static void multiply_by_rows_T(
     int64_t rows, int64_t columns, const T *restrict row, const T *restrict matrix,
     int64_t row_stride, int64_t column_stride, T *restrict products)
@@ -119,7 +119,7 @@ static void multiply_by_rows_T(
     }
 }
 
-/* sums[j] = sum over i of weights[i] * matrix[i][j], in the same way. */
+/* sums[j] = sum over i of weights[i] * matrix[i][j]; the matrix is read once. */
 static void sum_weighted_rows_T(
     int64_t rows, int64_t columns, const T *restrict weights, const T *restrict matrix,
     int64_t row_stride, int64_t column_stride, T *restrict sums)

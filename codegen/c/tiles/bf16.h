@@ -1,24 +1,24 @@
 /* The matrix tile for products of bf16 with float sums (matmul_precision="medium"), and the same
  * for operands that are sums of two bf16 ("high").
  *
- * Measured on a Zen 4 core (one vdpbf16ps of 64 bytes per cycle, peak 236 GFLOP/s): 215 to 227 from
- * 32 rows on. Three such products of split operands take longer than one of float on this
- * instruction; they pay on the tiles of AMX alone. */
+ * Measured on a Zen 4 core (one vdpbf16ps of 64 bytes per cycle, peak 236 GFLOP/s): 215 to 227
+ * from 32 rows on. With this instruction, three such products of split operands take longer than
+ * one of float; they are only worthwhile on the tiles of AMX. */
 
 /* ---- Products of bf16 with sums of float --------------------------------------------------------
- * A bf16 is the upper half of a float: 8 significant bits, so a rounded operand is off by 2^-8 of
- * its value at most. Products of two are exact in float; sums are float. Two that follow each other
- * along k make a pair, the first in the lower half. AVX512_BF16 multiplies 16 pairs at once and
- * takes subnormal operands as zero; elsewhere the halves are widened to float, and sums are the
- * same but for the order in which they are taken. */
+ * A bf16 is the upper half of a float with 8 significant bits, so a rounded operand is off by at
+ * most 2^-8 of its value. Products of two are exact in float; sums are float. Two numbers that
+ * are adjacent along k form a pair, with the first in the lower half. AVX512_BF16 multiplies 16
+ * pairs at once and treats subnormal operands as zero; elsewhere the halves are widened to float,
+ * and sums are the same except for their order. */
 #if VECTOR_BYTES == 64
 #include <immintrin.h>
 #endif
 
 typedef uint32_t pair_vec VECTOR(VECTOR_BYTES, 4);
 
-/* Floats rounded to the nearest bf16, ties to even, in the upper halves; the lower ones are zero.
- * Above 3.39e38 that is infinity; a NaN stays one. */
+/* Floats rounded to the nearest bf16, ties to even, in the upper halves; the lower halves are
+ * zero. Numbers above 3.39e38 become infinity; a NaN stays a NaN. */
 static inline pair_vec round_bf16(float_vec x)
 {
     const pair_vec bits = (pair_vec)bits_of_float(x), is_nan = (pair_vec)MASK(x != x);
@@ -26,13 +26,13 @@ static inline pair_vec round_bf16(float_vec x)
     return ((is_nan & (bits | 0x400000)) | (~is_nan & rounded)) & 0xffff0000;
 }
 
-/* The first or second halves of pairs as floats. */
+/* The first or second halves of pairs, as floats. */
 static inline float_vec halves_of_pairs(pair_vec pairs, int half)
 {
     return float_of_bits((float_index)(pairs << (16 - 16 * half) & 0xffff0000));
 }
 
-/* Pairs of two vectors, element by element: `first` rounded in the lower halves. */
+/* Pairs of the elements of two vectors, with `first` rounded in the lower halves. */
 static inline pair_vec round_to_pairs(float_vec first, float_vec second)
 {
 #if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
@@ -46,8 +46,8 @@ static inline pair_vec round_to_pairs(float_vec first, float_vec second)
 #endif
 }
 
-/* Vectors of bf16 in memory as floats, and floats rounded to them: `count` elements, or a whole
- * vector, if there are more. */
+/* Loads vectors of bf16 from memory as floats, and stores floats rounded to bf16: `count`
+ * elements, or a whole vector if there are more. */
 typedef uint16_t half_vec VECTOR(VECTOR_BYTES / 2, 2);
 
 static inline float_vec load_bf16(const uint16_t *from, int count)
@@ -57,7 +57,7 @@ static inline float_vec load_bf16(const uint16_t *from, int count)
         memcpy(&halves, from, sizeof(halves));
     else
         memcpy(&halves, from, (size_t)count * 2);
-#if VECTOR_BYTES == 64 /* one instruction for each, in place of four and one */
+#if VECTOR_BYTES == 64 /* one instruction for each, instead of four and one */
     return (float_vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)halves), 16);
 #else
     return float_of_bits((float_index)(CONVERT(halves, pair_vec) << 16));
@@ -77,7 +77,7 @@ static inline void store_bf16(uint16_t *to, float_vec x, int count)
         memcpy(to, &halves, (size_t)count * 2);
 }
 
-/* The half of one pair, and a float rounded to bf16, as floats: for plain loops. */
+/* One half of a pair, and a float rounded to bf16, as floats: for plain loops. */
 static inline float half_of_pair(uint32_t pair, int half)
 {
     return LANE(halves_of_pairs((pair_vec){pair}, half), 0);
@@ -145,7 +145,7 @@ static TILE_INLINE void sum_rows_bf16(
     join_parts_float(rows, vectors, split, sum);
 }
 
-/* The same into memory: tile[i][j]. */
+/* The same, stored to memory: tile[i][j]. */
 static TILE_INLINE void multiply_rows_bf16(
     const int rows, const int vectors, const int split, int64_t depth,
     const uint32_t *a, int64_t a_row, const uint32_t *b, float *restrict tile)
@@ -192,7 +192,7 @@ static inline void multiply_vectors_bf16(
     }
 }
 
-/* 32 floats as 16 pairs. */
+/* Rounds 32 floats to 16 pairs. */
 static inline void round_pairs(const float *source, uint32_t *target)
 {
 #if VECTOR_BYTES == 64 && defined(__AVX512BF16__)
@@ -207,8 +207,8 @@ static inline void round_pairs(const float *source, uint32_t *target)
 #endif
 }
 
-/* 32 numbers that lie `stride` apart, one after the other, with zeros behind the `count` that there
- * are: where they lie if they do so there, else in `part`. */
+/* 32 numbers that are `stride` apart as adjacent ones, followed by zeros if `count` is smaller:
+ * in place if they are adjacent there, otherwise in `part`. */
 static inline const float *in_a_row(const float *a, int64_t stride, int64_t count, float part[32])
 {
     if (stride == 1 && count >= 32)
@@ -218,9 +218,9 @@ static inline const float *in_a_row(const float *a, int64_t stride, int64_t coun
     return part;
 }
 
-/* Rows of A rounded, one after the other: target[i][p] = the pair of
- * a[i * row_stride + k * column_stride], k = 2p and 2p + 1, with 0 for k >= depth; up to the next
- * multiple of 16 pairs. */
+/* Rounds rows of A: target[i][p] = the pair of a[i * row_stride + k * column_stride], k = 2p and
+ * 2p + 1, with 0 for k >= depth, up to the next multiple of 16 pairs. Rows are stored one after
+ * the other. */
 static void round_rows_bf16(
     int64_t rows, int64_t depth, const float *a, int64_t row_stride, int64_t column_stride,
     uint32_t *restrict target, int64_t target_row)
@@ -235,7 +235,7 @@ static void round_rows_bf16(
     }
 }
 
-/* The same for a that is bf16 already; target ends with `depth`. */
+/* The same for an A that is bf16 already; rows of target end at `depth`. */
 static void pair_rows_bf16(
     int64_t rows, int64_t depth, const uint16_t *a, int64_t row_stride, int64_t column_stride,
     uint32_t *restrict target, int64_t target_row)
@@ -250,7 +250,8 @@ static void pair_rows_bf16(
     }
 }
 
-/* target[j] = the pair of first[j] and second[j], for `count` of each; a second of 0 is zeros. */
+/* target[j] = the pair of first[j] and second[j], for j < count; a null `second` stands for
+ * zeros. */
 static inline void round_row_pairs(
     int64_t count, const float *first, const float *second, uint32_t *restrict target)
 {
@@ -272,7 +273,7 @@ static inline void round_row_pairs(
     }
 }
 
-/* One panel of B rounded: panel[p][j] = the pair of b[k * row_stride + j * column_stride], k = 2p
+/* Rounds one panel of B: panel[p][j] = the pair of b[k * row_stride + j * column_stride], k = 2p
  * and 2p + 1, with 0 for k >= depth and for j >= columns. */
 static void round_panel_bf16(
     int64_t depth, int columns, const float *b, int64_t row_stride, int64_t column_stride,
@@ -294,8 +295,9 @@ static void round_panel_bf16(
     }
 }
 
-/* 32 floats as sums of two bf16: 16 pairs of upper and of lower parts. Where the nearest bf16 is
- * infinite the upper part is cut, not rounded; an infinity or a NaN leaves 0. */
+/* Splits 32 floats into sums of two bf16: 16 pairs of upper and 16 of lower parts. If the nearest
+ * bf16 is infinite, the upper part is truncated instead of rounded; an infinity or a NaN has the
+ * lower part 0. */
 static inline void split_pairs(const float *source, uint32_t *upper_pairs, uint32_t *lower_pairs)
 {
     uint32_t upper[32];
@@ -316,7 +318,8 @@ static inline void split_pairs(const float *source, uint32_t *upper_pairs, uint3
     round_pairs(rest, lower_pairs);
 }
 
-/* round_rows_bf16 for sums of two bf16: target[i][p] are upper parts, `low` further lower ones. */
+/* round_rows_bf16 for sums of two bf16: target[i][p] are upper parts, with lower parts `low`
+ * further. */
 static void split_rows_bf16(
     int64_t rows, int64_t depth, const float *a, int64_t row_stride, int64_t column_stride,
     uint32_t *restrict target, int64_t target_row, int64_t low)
@@ -352,7 +355,7 @@ TILE_FUNCTION static void multiply_tiles_split(
 
 /* multiply_tile_float for pairs: A is rows x depth pairs, the panel of B depth x 32 pairs, and
  * 1 <= rows <= PAIR_ROWS; between take_tiles and release_tiles. The array `tile` has PAIR_ROWS
- * rows, and those that are not asked for may be written, too. */
+ * rows, and rows beyond `rows` may be overwritten. */
 static inline void multiply_tile_bf16(
     int rows, int columns, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
     float *restrict tile)
@@ -380,7 +383,7 @@ static inline int has_nan(int rows, int columns, const float *tile)
     return found;
 }
 
-/* The NaN in tile[rows][32] replaced by what `other` has there. */
+/* Replaces each NaN in tile[rows][32] by the number of `other` in its place. */
 static inline void replace_nan(
     int rows, int columns, float *restrict tile, const float *other)
 {
@@ -390,10 +393,11 @@ static inline void replace_nan(
     }
 }
 
-/* The same for operands that are sums of two bf16: a and the numbers a_low further, b and those
- * b_low further. Products of lower parts are left out: they are 2^-16 of the result. An infinity
- * times a lower part of 0, or of the other sign, is not what belongs there; all that such a number
- * is multiplied into is infinite or NaN, which the upper parts alone tell. */
+/* The same for operands that are sums of two bf16: a and the numbers a_low further on, b and
+ * those b_low further on. Products of two lower parts are left out: they are 2^-16 of the result.
+ * An infinity times a lower part of 0, or of the other sign, would give a wrong NaN; everything
+ * that such a number contributes to is infinite or NaN, and is computed from the upper parts
+ * alone. */
 static inline void multiply_tile_split(
     int rows, int columns, int64_t depth, const uint32_t *a, int64_t a_low, int64_t a_row,
     const uint32_t *b, int64_t b_low, float *restrict tile)

@@ -1,22 +1,22 @@
-/* What convolutions of channels-last images need beside the tiles of convolutions.
+/* What convolutions of channels-last images need besides the tiles of convolutions.
  *
- * In the tile of depthwise convolutions vectors hold channels, so that every load is contiguous, no
- * lane is wasted on an image's width, and kernels and strides of any size cost no shuffles. A tile
- * is one output row's next few pixels: a pixel of the input is loaded once for all of them, a
- * vector of weights once for the tile. */
+ * In the tile of depthwise convolutions vectors hold channels, so that every load is contiguous,
+ * no lane is wasted on an image's width, and kernels and strides of any size need no shuffles. A
+ * tile consists of the next few pixels of one output row: a pixel of the input is loaded once for
+ * all of them, and a vector of weights once for the tile. */
 
-/* Most output pixels of a depthwise tile, and columns of its kernel whose weights are kept: 8 sums,
- * 5 weights and a pixel stay in 16 registers. Wider kernels are read in parts of so many columns,
- * at most MOST_PARTS. Most columns of the image under a tile and a part. Distance of the pixels in
- * the array of a tile's sums. */
+/* The most output pixels of a depthwise tile, and the number of kernel columns whose weights are
+ * kept: 8 sums, 5 weights and a pixel fit in 16 registers. Wider kernels are read in parts of so
+ * many columns, at most MOST_PARTS. The most columns of the image under a tile and a part. The
+ * distance of the pixels in the array of a tile's sums. */
 #define MOST_PLACES 8
 #define KEPT_COLUMNS 5
 #define MOST_PARTS 8
 #define MOST_COLUMNS 64
 #define PITCH 80
 
-/* Images of IMAGE have elements ELEMENT. Their sums, of type T, are computed as V: in vectors, by
- * sum_last_VECTORS, or one by one. PIXEL is how one is loaded. */
+/* Images of kind IMAGE have elements of type ELEMENT. Their sums, of type T, are computed as V:
+ * in vectors, by sum_last_VECTORS, or one by one. PIXEL loads one. */
 #if INSTANCE == 0
 #define T float
 #define V float_vec
@@ -62,7 +62,7 @@
 /* ---- Channels-last images ------------------------------------------------------------------- */
 
 /* One row of an image with zeros around it: target[j] = row[j - left], or 0 left and right of it,
- * for `columns` pixels. `row` has w pixels of `channels`, 0 of them above and below the image;
+ * for `columns` pixels. `row` has w pixels of `channels` (w is 0 above and below the image);
  * pixels of `target` are `pitch` apart. */
 static void pad_row_T(
     int64_t w, int64_t channels, const T *row, int64_t left, int64_t columns, int64_t pitch,
@@ -79,8 +79,8 @@ static void pad_row_T(
 
 /* sums[p][lane] = sum over rows r and columns s of the kernel of
  *     weight[r][s][lane] * x[top + r * under][left + p * across + s * beside][lane]
- * for `places` pixels of an output row; x is 0 outside of its h rows and w columns. Pixels of x and
- * weights are `channels` apart. `across` is the stride, `under` and `beside` are the dilations.
+ * for `places` pixels of an output row; x is 0 outside its h rows and w columns. Pixels of x and
+ * weights are `channels` apart. `across` is the stride; `under` and `beside` are the dilations.
  * `inside` promises that no column is outside. */
 static TILE_INLINE void sum_last_KIND(
     const int places, const int rows, const int columns, const int across, const int under,

@@ -1,6 +1,6 @@
 /* The tiles of a convolution. They read the image through a table of taps: tap[t] is the distance
- * from the first pixel under the kernel to the one under its t-th weight. So they know nothing of
- * dilation and padding. */
+ * from the first pixel under the kernel to the one under its t-th weight. So they do not depend
+ * on dilation and padding. */
 
 #if INSTANCE == 0
 #define T float
@@ -22,8 +22,9 @@
 
 /* ---- Tiles of convolutions ------------------------------------------------------------------ */
 
-/* Asks for `count` floats of each row, to be written: the sums of a tile go to many rows far apart,
- * and would wait for the memory there (measured on 1x1 convolutions: 2 to 28 % of the time). */
+/* Prefetches `count` floats of each row for writing: the sums of a tile go to many rows far
+ * apart, and would wait for memory there (measured on 1x1 convolutions: 2 to 28 % of the
+ * time). */
 static void fetch_rows(
     int64_t rows, int64_t count, const float *from, int64_t step)
 {
@@ -33,7 +34,7 @@ static void fetch_rows(
 }
 
 /* One channel of an image with zeros around it: target[i][j] = x[i - top][j - left], or 0 outside
- * of x, for `rows` rows of `pitch`. */
+ * x, for `rows` rows of `pitch`. */
 static void pad_plane_T(
     int64_t h, int64_t w, const T *x, int64_t top, int64_t left, int64_t rows, int64_t pitch,
     T *restrict target)
@@ -108,7 +109,7 @@ TILE_FUNCTION static void sum_block_T(
             PIXEL_CASES(sum_pixels_T_vec, 1, channels, taps, x, channel_step, tap, pixel_step, b,
                         tile)
             }
-        } else { /* half a vector takes half of the time on processors that split whole ones */
+        } else { /* half a vector takes half the time on processors that split whole vectors */
             switch (pixels) {
             PIXEL_CASES(sum_pixels_T_half, 1, channels, taps, x, channel_step, tap, pixel_step, b,
                         tile)
@@ -117,8 +118,8 @@ TILE_FUNCTION static void sum_block_T(
     }
 }
 
-/* The same for any number of channels: blocks of at most SUM_STEPS products, or of one channel, are
- * added, more than SUM_BLOCKS of them so that nothing is lost. */
+/* The same for any number of channels: blocks of at most SUM_STEPS products, or of one channel,
+ * are added; more than SUM_BLOCKS of them are added together with their rounding errors. */
 TILE_FUNCTION static void sum_long_tile_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
@@ -149,7 +150,7 @@ static inline void sum_tile_T(
 }
 
 /* tile[i][j] = sum over runs r and k < depth of x[i * pixel_step + run[r] + k] * b[r][k][j], or
- * added to what is there: numbers of a channels-last image that follow each other. */
+ * this added to the tile; a run consists of adjacent numbers of a channels-last image. */
 static TILE_INLINE void sum_run_pixels_V(
     const int pixels, const int vectors, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
@@ -198,8 +199,8 @@ static TILE_INLINE void sum_run_pixels_V(
     }
 }
 
-/* The same for the channels of a panel. At most SUM_STEPS products are added so; `adds`: to the sum
- * of those before. */
+/* The same for the channels of a panel, with at most SUM_STEPS products; `adds` adds them to the
+ * previous sum. */
 TILE_FUNCTION static void sum_runs_T(
     int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
@@ -226,8 +227,8 @@ TILE_FUNCTION static void sum_runs_T(
 
 /* sums[o][p][lane] = sum over channels c and taps t of
  *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
- * for `outputs` output channels and one vector of pixels at each of 4 places (rows, mostly), or
- * added to what is there. Weights of an output channel are `weight_step` apart. */
+ * for `outputs` output channels and one vector of pixels at each of 4 places (usually rows), or
+ * this added to the sums. Weights of an output channel are `weight_step` apart. */
 static TILE_INLINE void sum_places_T(
     const int outputs, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
@@ -289,7 +290,7 @@ TILE_FUNCTION static void sum_channels_T(
         else if (TILE_ROWS > 6)
             sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
-        else /* sixteen sums are more than there are registers */
+        else /* sixteen sums do not fit in the registers */
             for (int o = 0; o < 4; o += 2)
                 sum_places_T(2, channels, taps, x, channel_step, tap, place_step,
                              weight + o * weight_step, weight_step, adds,

@@ -1,34 +1,35 @@
 /* The tiles of convolutions on AMX.
  *
- * Rows of a tile are output pixels, here *places* of a padded channels-last image, and what a
- * kernel reads lies in *runs* of numbers that follow each other. Places of an output row are
- * equally far apart, so a tile is loaded from the image as it is: no im2col. A run is read in whole
- * tiles of 64 bytes; the numbers behind its end are multiplied by rows of zeros, `ends`, which a
- * task copies once, so that packed weights are those of the vectors.
+ * Rows of a tile are output pixels, here *places* of a padded channels-last image, and the
+ * numbers under a kernel lie in *runs* of adjacent ones. Places of an output row are equally
+ * spaced, so a tile is loaded directly from the image: there is no im2col. A run is read in whole
+ * tiles of 64 bytes; the numbers after its end are multiplied by rows of zeros, `ends`, which a
+ * task copies once, so that packed weights are the same as for vectors.
  *
  * - sum_places_u8: 8-bit integers, unsigned.
- * - sum_places_bf16, sum_places_split: bf16, and sums of two bf16. Zero times a number behind a
- *   run's end is NaN if that is infinite or NaN: then the tile is computed again by vectors, which
- *   read no further than the run.
+ * - sum_places_bf16, sum_places_split: bf16, and sums of two bf16. Zero times a number after a
+ *   run's end is NaN if that is infinite or NaN: then the tile is computed again by vectors,
+ *   which read no further than the run.
  *
- * An image of few columns would leave rows of a tile empty: 7 of 16 filled. So where several output
- * rows fit in 16 places, those between them that are no output included, a tile has as many: with 7
- * columns and a kernel of 3, 2 rows are 7 + 2 + 7 = 16 places. Two such tiles share the weights.
+ * An image with few columns would leave rows of a tile empty: 7 of 16 filled. So if several
+ * output rows fit in 16 places, including the places between them that are not outputs, a tile
+ * has several: with 7 columns and a kernel of 3, 2 rows take 7 + 2 + 7 = 16 places. Two such
+ * tiles share the weights.
  *
  * Measured on a Xeon with 2 MiB of L2: 3.6 TFLOP/s of bf16 without loads, 3.0 with those of both
- * operands, 2.2 for a kernel of 3 x 3 x 64 channels over rows of 56 pixels, 32 + 24 places. What
- * it costs, estimated before: a product of tiles takes 16 cycles for 16 * 16 * 64
- * multiplications of bytes (half as many of bf16), a load 8 from the first-level cache and about
- * 20 from the second. 64 bytes of 32 places and of 32 channels are 4 loads, one per product: 32
- * cycles beside 64, or 16 + 40 where weights come out of the second level; with one tile of
- * places the ratio would be 3 to 2, and the second level too slow. Of split operands there are 8
- * loads for 12 products. To store the sums of 32 x 32 and read them again takes about 130
- * cycles, a tenth of the products of 3 x 3 x 64 bytes. A first layer of 7 x 7 x 3 has 7 runs of
- * 21 numbers: a third of a tile of bytes, two thirds of bf16. To weave the rows of the kernel
- * into one run of 147 would need 3 tiles for 7, and a copy 3.5 times as large as the image, in
- * pieces of 3 bytes, which take longer than what it saves. */
+ * operands, 2.2 for a kernel of 3 x 3 x 64 channels over rows of 56 pixels, 32 + 24 places. The
+ * costs, as estimated before: a product of tiles takes 16 cycles for 16 * 16 * 64 multiplications
+ * of bytes (half as many of bf16), a load 8 cycles from the first-level cache and about 20 from
+ * the second. 64 bytes of 32 places and of 32 channels are 4 loads, one per product: 32 cycles
+ * next to 64, or 16 + 40 if weights come from the second level; with one tile of places the ratio
+ * would be 3 to 2, and the second level too slow. With split operands there are 8 loads for 12
+ * products. Storing the sums of 32 x 32 and reading them again takes about 130 cycles, a tenth of
+ * the products of 3 x 3 x 64 bytes. A first layer of 7 x 7 x 3 has 7 runs of 21 numbers: a third
+ * of a tile of bytes, two thirds of one of bf16. Interleaving the rows of the kernel into one run
+ * of 147 would need 3 tiles instead of 7, but also a copy 3.5 times as large as the image, in
+ * pieces of 3 bytes, which takes longer than it saves. */
 
-/* Words of a run from which tiles are worth it; of fewer, vectors take as long. Estimated. */
+/* Words of a run from which tiles are faster; with fewer, vectors take as long. Estimated. */
 #define FEWEST_WORDS 4
 
 #if INSTANCE == 0
@@ -42,18 +43,18 @@
 #endif
 
 /* ---- Tiles of convolutions on AMX --------------------------------------------------------------
- * Of channels-last images. Output pixels of a row are x_step bytes of the image apart, output rows
- * row_step. */
+ * For channels-last images. Output pixels of a row are x_step bytes of the image apart, output
+ * rows row_step bytes. */
 
 #ifdef HAS_TILES
-/* Output rows of `pixels` pixels that are 16 places of an image, those between them included. */
+/* How many output rows of `pixels` pixels fit in 16 places, including those between them. */
 static inline int64_t rows_in_register(int64_t pixels, int64_t x_step, int64_t row_step)
 {
     return pixels > 16 || row_step % x_step ? 1 : (16 - pixels) / (row_step / x_step) + 1;
 }
 #endif
 
-/* Output rows that a tile of sums has, if all of a row is in it. */
+/* How many output rows a tile of sums has, if it contains whole rows. */
 static inline int64_t rows_at_once(int64_t pixels, int64_t x_step, int64_t row_step)
 {
 #ifdef HAS_TILES
@@ -64,7 +65,7 @@ static inline int64_t rows_at_once(int64_t pixels, int64_t x_step, int64_t row_s
 #endif
 }
 
-/* Of `rest` output rows, those of the next tile. */
+/* How many of the remaining `rest` output rows the next tile has. */
 static inline int64_t rows_of_tile(int64_t rest, int64_t at_once)
 {
 #ifdef HAS_TILES
@@ -75,7 +76,7 @@ static inline int64_t rows_of_tile(int64_t rest, int64_t at_once)
 #endif
 }
 
-/* Where in a tile of sums its output row number `row` begins. */
+/* The place in a tile of sums at which its output row number `row` begins. */
 static inline int64_t place_of_row(int64_t row, int pixels, int64_t x_step, int64_t row_step)
 {
 #ifdef HAS_TILES
@@ -87,8 +88,8 @@ static inline int64_t place_of_row(int64_t row, int pixels, int64_t x_step, int6
 #endif
 }
 
-/* ends[runs][16][32] = the last words of each run in a panel of weights, as many as fill no tile,
- * and zeros. */
+/* ends[runs][16][32] = the last words of each run in a panel of weights, those that do not fill a
+ * tile, followed by zeros. */
 static void copy_ends(
     int64_t runs, int64_t words, const void *b, void *ends)
 {
@@ -101,16 +102,16 @@ static void copy_ends(
 #endif
 }
 
-/* Whether runs of so many words are multiplied in tiles. `ends` is null if there are none. */
+/* Whether runs of this many words are multiplied in tiles. `ends` is null if there are none. */
 static inline int worth_tiles(int64_t words, const void *ends)
 {
     return tiles_allowed() && words >= FEWEST_WORDS && (words % 16 == 0 || ends);
 }
 
 #ifdef HAS_TILES
-/* tile[32][32] = the sums that `start` has, or 0, and those of runs of `words` words of 16 places
- * at x, and of 16 more `second` bytes further if there are two tiles, times a panel of weights at
- * b. The sums of the latter begin with row `second_row`. */
+/* tile[32][32] = `start`, or 0, plus runs of `words` words of 16 places at x, and of 16 more
+ * `second` bytes further on if there are two tiles, times a panel of weights at b. The sums of
+ * the latter begin at row `second_row`. */
 static TILE_INLINE void sum_in_tiles(
     const int row_tiles, const int column_tiles, const int is_bf16, const int parts, int64_t runs,
     int64_t words, const uint8_t *x, int64_t x_low, int64_t x_step, int64_t second, int second_row,
@@ -167,10 +168,10 @@ TILE_FUNCTION static void sum_in_tiles_u8(
 }
 #endif
 
-/* Sums of `rows` output rows (see rows_at_once) of `pixels` pixels by a panel of weights of 8-bit
- * integers; between take_tiles and release_tiles. Those of row r and pixel i are
- * tile[place_of_row(r, ...) + i][32]; tile has QUAD_ROWS rows, and others may be written, too.
- * Tiles read 64 bytes of 16 places: some bytes behind the image. */
+/* Sums of `rows` output rows (see rows_at_once) of `pixels` pixels with a panel of weights of
+ * 8-bit integers; between take_tiles and release_tiles. The sums of row r and pixel i are
+ * tile[place_of_row(r, ...) + i][32]; the tile has QUAD_ROWS rows, and others may be overwritten.
+ * Tiles read 64 bytes at each of 16 places, which includes some bytes after the image. */
 static inline void sum_places_u8(
     int64_t rows, int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x,
     int64_t x_step, int64_t row_step, const int64_t *run, const int32_t *b, const int32_t *ends,
@@ -196,8 +197,8 @@ static inline void sum_places_u8(
 #endif
 }
 
-/* `count` floats rounded to bf16, into every `step`-th number of `upper`; unless `lower` is null,
- * what that leaves there (see split_pairs). */
+/* Rounds `count` floats to bf16, into every `step`-th number of `upper`; unless `lower` is null,
+ * it gets the remainders (see split_pairs). */
 static inline void round_numbers(int64_t count, const float *x, int64_t step,
                                  uint16_t *restrict upper, uint16_t *restrict lower)
 {
@@ -233,7 +234,7 @@ static inline void round_numbers(int64_t count, const float *x, int64_t step,
     }
 }
 
-/* pad_row_bytes for floats, which are rounded to bf16; `lower` as in round_numbers. */
+/* pad_row_bytes for floats, which are rounded to bf16; `lower` is as in round_numbers. */
 static void pad_row_rounded(
     int64_t w, int64_t channels, const float *row, int64_t pixel, int64_t channel, int64_t left,
     int64_t columns, uint16_t *restrict upper, uint16_t *restrict lower)
@@ -255,7 +256,7 @@ static void pad_row_rounded(
     }
 }
 
-/* sum_places_bf16 by vectors, for one row, and reading no further than the runs. */
+/* sum_places_bf16 by vectors, for one row; reads no further than the runs. */
 static inline void sum_runs_bf16(
     int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x, int64_t x_step,
     const int64_t *run, const uint32_t *b, float *restrict tile)
@@ -280,8 +281,8 @@ static inline void sum_runs_bf16(
     }
 }
 
-/* The same for two parts, the lower ones of x x_low bytes further. Where that is NaN, the upper
- * ones alone tell: see multiply_tile_split. */
+/* The same for two parts, with the lower ones of x x_low bytes further on. If that gives NaN, the
+ * upper ones alone decide: see multiply_tile_split. */
 static inline void sum_runs_split(
     int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x, int64_t x_low,
     int64_t x_step, const int64_t *run, const uint32_t *b, float *restrict tile)
@@ -309,7 +310,8 @@ TILE_FUNCTION static void sum_in_tiles_KIND(
 }
 #endif
 
-/* sum_places_u8 for runs of bf16, or of sums of two, the lower ones x_low bytes further. */
+/* sum_places_u8 for runs of bf16, or of sums of two, with the lower ones x_low bytes further
+ * on. */
 static inline void sum_places_KIND(
     int64_t rows, int pixels, int columns, int64_t runs, int64_t numbers, const uint8_t *x,
     int64_t x_low, int64_t x_step, int64_t row_step, const int64_t *run, const uint32_t *b,
@@ -317,7 +319,8 @@ static inline void sum_places_KIND(
 {
     (void)x_low, (void)ends;
     int in_tiles = 0;
-    /* Runs that fill whole tiles have nothing behind their ends; products of parts may be NaN. */
+    /* Runs that fill whole tiles have no numbers after their ends; products of parts may be
+     * NaN. */
     const int is_exact = PARTS == 1 && numbers % 32 == 0;
 #ifdef HAS_TILES
     in_tiles = worth_tiles((numbers + 1) / 2, ends);

@@ -1,13 +1,13 @@
-/* What convolutions of 8-bit integers need beside the tile of products, whose quads, panels and
- * sums they have. What a kernel reads lies in runs of numbers that follow each other. A run is read
- * in whole quads; the weights of what follows it are zero. */
+/* What convolutions of 8-bit integers need besides the tile of products, whose quads, panels and
+ * sums they use. The numbers under a kernel lie in runs of adjacent ones. A run is read in whole
+ * quads; the weights for the numbers after its end are zero. */
 
 /* ---- Convolutions of 8-bit integers ----------------------------------------------------------
- * Of images whose channels are last, with pixels of the zero point around them. */
+ * For images whose channels are last, surrounded by pixels of the zero point. */
 
-/* One row of a padded image: `left` pixels of `zero`, the w pixels of `row` (0 of them above and
- * below the image), and `zero` up to `columns` pixels. Neighbouring pixels of `row` are `pixel`
- * apart, channels `channel`; the bits of `flip` are turned over in them. */
+/* One row of a padded image: `left` pixels of `zero`, the w pixels of `row` (w is 0 above and
+ * below the image), and `zero` up to `columns` pixels. Adjacent pixels of `row` are `pixel`
+ * apart, channels `channel`; the bits of `flip` are inverted in them. */
 static void pad_row_bytes(
     int64_t w, int64_t channels, const void *row, int64_t pixel, int64_t channel, int64_t left,
     int64_t columns, int zero, int flip, uint8_t *restrict target)
@@ -53,7 +53,7 @@ static TILE_INLINE void sum_pixels_int8(
             b += quads * int_panel;
             continue;
         }
-        #pragma GCC unroll 1 /* else a few quads are unrolled: 5 % slower */
+        #pragma GCC unroll 1 /* otherwise a few quads are unrolled: 5 % slower */
         for (int64_t k = 0; k < 4 * quads; k += 4, b += int_panel) {
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
@@ -85,8 +85,8 @@ static TILE_INLINE void store_pixels_int8(
     }
 }
 
-/* tile[pixels][32] = sums of `pixels` places, x_step apart, of an image by one panel of weights,
- * 1 <= pixels <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
+/* tile[pixels][32] = sums of `pixels` places of an image, x_step apart, with one panel of
+ * weights, 1 <= pixels <= TILE_ROWS. Computes whole vectors, like multiply_tile_float. */
 TILE_FUNCTION static void sum_runs_u8(
     int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x, int64_t x_step,
     const int64_t *run, const int32_t *b, int32_t *restrict tile)

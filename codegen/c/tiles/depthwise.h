@@ -1,14 +1,14 @@
 /* The tile of depthwise convolutions.
  *
- * A tile is up to 8 output rows of one vector of pixels. Each input row under it is loaded once per
- * column of the kernel and used for all rows of the tile it belongs to, so a 3x3 kernel needs a
- * load for about three multiply-adds. The image is read in place: lanes left and right of it are
- * masked, rows above and below it are left out. Measured on a Zen 4 core, tiles of 7 and 8 rows of
- * images of 7x7 to 112x112 pixels run at 70 to 78 % of the peak; with bias, relu6 and the stores,
- * at 35 to 50 %. */
+ * A tile is up to 8 output rows of one vector of pixels. Each input row under it is loaded once
+ * per column of the kernel and used for all rows of the tile that need it, so a 3x3 kernel needs
+ * one load for about three multiply-adds. The image is read in place: lanes left and right of it
+ * are masked, and rows above and below it are skipped. Measured on a Zen 4 core, tiles of 7 and 8
+ * rows of images of 7x7 to 112x112 pixels run at 70 to 78 % of the peak; with bias, relu6 and the
+ * stores at 35 to 50 %. */
 
-/* Most rows and columns of a kernel. Most output rows of a tile: with a 3x3 kernel 8 sums, 9
- * weights and 3 masks stay in registers. Most rows of the image under a tile. */
+/* The most rows and columns of a kernel. The most output rows of a tile: with a 3x3 kernel, 8
+ * sums, 9 weights and 3 masks fit in registers. The most rows of the image under a tile. */
 #define MOST_COLUMNS 11
 #define MOST_PLACES 8
 #define MOST_ROWS 25
@@ -41,8 +41,8 @@ static const int32_t float_positions[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 
 
 static const int64_t double_positions[] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-/* One image of which `before` and `after` elements around may be read: itself, or, where these are
- * not all within the `count` elements of all images, a copy of it. */
+/* One image of which `before` and `after` elements around it may be read: the image itself, or a
+ * copy of it if these are not all within the `count` elements of all images. */
 static const T *readable_image_T(
     const T *images, int64_t count, int64_t start, int64_t size, int64_t before, int64_t after,
     T *restrict copy)
@@ -68,7 +68,7 @@ static inline V V_of_lane(V_lane bits)
 #endif
 }
 
-/* Every second element of two vectors, from the first or the second on. */
+/* Every second element of two vectors, beginning with the first or the second. */
 #if VECTOR_BYTES == 64
 #define float_vec_even(a, b) \
     SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
@@ -151,7 +151,7 @@ static inline V V_of_lane(V_lane bits)
 
 /* sums[p][lane] = sum over rows r and columns s of the kernel of
  *     weight[r][s] * x[top + p * down + r][left + lane * across + s]
- * for `places` rows of a vector of output pixels; x is 0 outside of its h rows and w columns.
+ * for `places` rows of a vector of output pixels; x is 0 outside its h rows and w columns.
  * `down` and `across` are the strides; across is 1 or 2. */
 static TILE_INLINE void sum_depthwise_V(
     const int places, const int rows, const int columns, const int down, const int across,
@@ -200,8 +200,8 @@ static TILE_INLINE void sum_depthwise_V(
         *(V *)(sums + p * sums_step) = sum[p];
 }
 
-/* sums[places][out_w], the same for whole rows. What follows the last sum is overwritten, up to a
- * vector. The last vectors of a row overlap. */
+/* sums[places][out_w], the same for whole rows. Up to a vector after the last sum is overwritten.
+ * The last vectors of a row overlap. */
 static TILE_INLINE void sum_depthwise_rows_T(
     const int places, const int rows, const int columns, const int down, const int across,
     const T *x, int64_t h, int64_t w, int64_t top, int64_t left, const T *weight,

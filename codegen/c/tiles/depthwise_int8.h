@@ -1,15 +1,16 @@
 /* Depthwise convolutions of 8-bit integers.
  *
- * Four neighbouring rows of an image whose channels are last are *woven* column by column: a quad
- * for each channel. A woven column serves every column of the kernel that meets it and, with stride
- * 1, two output rows: those of a kernel of three rows have the weights (w0, w1, w2, 0) and (0, w0,
- * w1, w2). The image is read in place. A row outside of it is a pixel of the zero point with a step
- * of 0.
+ * Four adjacent rows of an image whose channels are last are *interleaved* column by column into
+ * a quad for each channel. An interleaved column serves every column of the kernel that meets it
+ * and, with stride 1, two output rows: for a kernel of three rows these have the weights (w0, w1,
+ * w2, 0) and (0, w0, w1, w2). The image is read in place. A row outside it is a single pixel of
+ * the zero point, read with a step of 0.
  *
- * Measured on a Zen 4 core, 3x3 of 14 x 14 x 384: 10 cycles for 16 results with their epilogue; 3
- * are products, 1.5 shuffles. */
+ * Measured on a Zen 4 core, 3x3 of 14 x 14 x 384: 10 cycles for 16 results with their epilogue,
+ * of which 3 are products and 1.5 shuffles. */
 
-/* Channels of a tile: a vector of bytes, or several; most output pixels of a row of a tile. */
+/* Channels of a tile: one vector of bytes or several; and the most output pixels in a row of
+ * it. */
 #define CHANNEL_BLOCK 64
 #define MOST_PLACES 8
 
@@ -24,10 +25,10 @@
 #endif
 
 /* ---- Depthwise convolutions of 8-bit integers --------------------------------------------------
- * Four neighbouring rows are woven: a quad for each column and channel. */
+ * Four adjacent rows are interleaved ("woven"): a quad for each column and channel. */
 
-/* Where the `count` rows of an image from number `first` on begin, `dilation` rows apart, and how
- * far pixels of each are apart: rows outside of the image are one pixel, again and again. */
+/* Finds where `count` rows of an image from number `first` on begin, `dilation` rows apart, and
+ * how far the pixels of each are apart: a row outside the image is one pixel, read repeatedly. */
 static void find_rows(
     int64_t first, int count, int64_t dilation, int64_t height, int64_t row_bytes, int64_t pixel,
     const uint8_t *image, const uint8_t *outside, const uint8_t **rows, int64_t *steps)
@@ -40,7 +41,8 @@ static void find_rows(
 }
 
 /* woven[m] = quads of x[0][c], x[1][c], x[2][c], x[3][c] for channels c = m * int_lanes + (0, 1,
- * ...), for m < vectors, of which `bytes` are read. Numbers of i8 become unsigned: plus 128. */
+ * ...), for m < vectors, of which `bytes` are read. Numbers of i8 become unsigned by adding
+ * 128. */
 #if VECTOR_BYTES == 64 && defined(__AVX512BW__)
 static TILE_INLINE void weave_rows(
     const uint8_t *const x[4], int64_t bytes, int vectors, const int is_signed,
@@ -112,8 +114,8 @@ static TILE_INLINE void weave_rows(
 }
 #endif
 
-/* Weaves `columns` columns of four rows, from column column_0 on, `vectors` vectors of channels of
- * each: woven[column][channel]. */
+/* Interleaves `columns` columns of four rows, from column column_0 on, with `vectors` vectors of
+ * channels of each: woven[column][channel]. */
 static TILE_INLINE void weave_columns(
     const int is_signed, int vectors, int64_t bytes, int64_t columns, int64_t channel,
     int64_t column_0, int64_t width, const uint8_t *const *rows, const int64_t *steps,
@@ -137,7 +139,8 @@ static TILE_INLINE void weave_columns(
     }
 }
 
-/* The weights of a vector of channels: of each column of the kernel, for each output row. */
+/* Loads the weights for a vector of channels: those of each column of the kernel and output
+ * row. */
 static TILE_INLINE void load_kernel(
     const int outputs, const int s, const int32_t *weights, int_vec (*restrict kernel)[2])
 {
@@ -146,8 +149,8 @@ static TILE_INLINE void load_kernel(
         kernel[i / outputs][i % outputs] = *(const int_vec *)(weights + i * CHANNEL_BLOCK);
 }
 
-/* Adds to the sums of a pixel of `outputs` (1 or 2) rows the woven columns from its first one on,
- * times the kernel. */
+/* Adds to the sums of a pixel in `outputs` (1 or 2) rows the interleaved columns, from its first
+ * one on, times the kernel. */
 static TILE_INLINE void add_columns(
     const int outputs, const int s, const int32_t *woven, int_vec (*kernel)[2],
     int_vec *restrict sum)
@@ -161,7 +164,7 @@ static TILE_INLINE void add_columns(
 }
 
 /* The same for `places` pixels and all channels: tile[output][place][channel] = the sums so far,
- * or what they start from, plus that. `kernel` has room for its columns. */
+ * or their initial values, plus that. `kernel` has room for its columns. */
 static TILE_INLINE void add_tile(
     const int outputs, const int s, int places, int channels, int64_t stride,
     const int32_t *starts, const int32_t *weights, const int32_t *woven,
@@ -185,8 +188,8 @@ static TILE_INLINE void add_tile(
     }
 }
 
-/* Weaves `columns` columns of up to CHANNEL_BLOCK channels, from column column_0 on of four rows
- * that find_rows found: woven[column][channel]. */
+/* Interleaves `columns` columns of up to CHANNEL_BLOCK channels, from column column_0 on, of four
+ * rows that find_rows found: woven[column][channel]. */
 TILE_FUNCTION static void weave_TYPE(
     int64_t columns, int channels, int64_t column_0, int64_t width, const uint8_t *const *rows,
     const int64_t *steps, int zero_point, int32_t *restrict woven)

@@ -1,6 +1,6 @@
-/* Products of two matrices whose rows both lie along k, one of which has few rows: dot products of
- * rows, which are read in place. To pack a panel of the other matrix takes as long as about five
- * rows times it. */
+/* Products of two matrices whose rows both lie along k, one of which has few rows: dot products
+ * of rows, which are read in place. Packing a panel of the other matrix would take as long as
+ * multiplying about five rows by it. */
 
 #if INSTANCE == 0
 #define T float
@@ -12,7 +12,7 @@
 #define BITS 64
 #endif
 
-/* The sums of the lanes of four vectors. Interleaved, a vector holds sums of all four. */
+/* The sums of the lanes of four vectors. After interleaving, a vector holds sums of all four. */
 static TILE_INLINE void sum_lanes_T(const T_vec x[4], T sums[4])
 {
 #if VECTOR_BYTES >= 32
@@ -42,14 +42,14 @@ static TILE_INLINE void sum_lanes_T(const T_vec x[4], T sums[4])
 #endif
 }
 
-/* The elements of a vector whose bits `kept` has: all but those that were multiplied before. It is
- * read through volatile so that GCC loads it once, and not in every FMA. */
+/* The elements of a vector selected by the bits of `kept`: all except those multiplied before. It
+ * is read through volatile so that GCC loads it once, and not in every FMA. */
 static inline T_vec load_kept_T(const T *from, T_index kept)
 {
     return T_of_bits(bits_of_T(*(const volatile T_vec *)from) & kept);
 }
 
-/* A vector's steps of the dot products of `rows` rows of A by `columns` rows of B. */
+/* Adds a vector's steps of the dot products of `rows` rows of A with `columns` rows of B. */
 static TILE_INLINE void step_dots_T(
     const int rows, const int columns, T_index kept, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T_vec sum[8])
@@ -67,8 +67,8 @@ static TILE_INLINE void step_dots_T(
     }
 }
 
-/* Four or eight dot products of at most SUM_STEPS vectors, the last of which begins where it
- * fits. */
+/* Four or eight dot products over at most SUM_STEPS vectors, the last of which is moved back to
+ * end with the row. */
 static TILE_INLINE void add_dots_T(
     const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T sums[8])
@@ -96,8 +96,8 @@ static TILE_INLINE void add_dots_T(
         sum_lanes_T(sum + e, sums + e);
 }
 
-/* Dot products of any depth; of long ones the sums of blocks are added so that nothing is lost
- * (Knuth's TwoSum), which beside an infinity is NaN. */
+/* Dot products of any depth. The sums of blocks of long ones are added with their rounding errors
+ * (Knuth's TwoSum), which are NaN next to an infinity. */
 static TILE_INLINE void dots_T(
     const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T *restrict tile)
@@ -121,7 +121,7 @@ static TILE_INLINE void dots_T(
     }
 }
 
-/* Those that are computed together: rows of A by rows of B. */
+/* How many rows of A and of B are multiplied together. */
 TILE_FUNCTION static void dots_1x4_T(
     int64_t depth, const T *a, const T *b, int64_t b_row, T *restrict tile)
 {
@@ -147,7 +147,8 @@ TILE_FUNCTION static void dots_4x1_T(
 }
 
 /* The product of a tile: tile[i][j] = sum over k of a[i][k] * b[j][k]. The last rows or columns
- * that are computed together may be some of those before again, or of few rows the same one. */
+ * that are multiplied together may repeat some of the earlier ones or, if there are few rows, one
+ * row. */
 static inline void multiply_dots_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
     T *restrict tile)

@@ -1,14 +1,14 @@
-/* Scales of values that are quantized by their own range, found by the kernel that computes them: a
- * template reads each finished tile back from the first-level cache and raises the image's largest
- * magnitude to that of the tile, which threads may do at the same time: a maximum is the same in
- * any order. */
+/* Scales of values that are quantized by their own range, found by the kernel that computes them:
+ * a template reads each finished tile back from the first-level cache and raises the image's
+ * largest magnitude to that of the tile. Threads may do so at the same time, because a maximum
+ * does not depend on the order. */
 
 /* ---- Scales of values that are quantized by their own range -------------------------------------
- * Floats that are not negative are in the order of their bits, NaN being last. So a scale is the
- * bits of a magnitude, which integer instructions compare, until all of it is known. */
+ * Non-negative floats have the same order as their bits, with NaN last. So a scale is stored as
+ * the bits of a magnitude, which integer instructions compare, until all magnitudes are known. */
 typedef int32_t magnitude_bits MAY_ALIAS;
 
-/* The larger one of numbers from 0 on. */
+/* The larger of two numbers that are not negative. */
 static TILE_INLINE int_vec larger_bits(int_vec a, int_vec b)
 {
 #if VECTOR_BYTES == 64
@@ -20,8 +20,8 @@ static TILE_INLINE int_vec larger_bits(int_vec a, int_vec b)
 #endif
 }
 
-/* Raises what `scale` holds to the largest magnitude of x[rows][columns], rows x_row apart. Other
- * threads may do so, too. */
+/* Raises `scale` to the largest magnitude of x[rows][columns], with rows x_row apart. Other
+ * threads may do so at the same time. */
 static inline void raise_magnitude(
     int64_t rows, int columns, const float *x, int64_t x_row, float *scale)
 {
@@ -56,7 +56,7 @@ static inline void raise_magnitude(
 #endif
 }
 
-/* The same of rows from row_0 on of several images, which have `pixels` rows each. */
+/* The same for rows of several images from row_0 on; each image has `pixels` rows. */
 static void raise_magnitudes(
     int64_t row_0, int64_t rows, int columns, const float *x, int64_t x_row, int64_t pixels,
     float *scales)
@@ -68,7 +68,7 @@ static void raise_magnitudes(
     }
 }
 
-/* Magnitudes that are known become scales. */
+/* Turns the complete magnitudes into scales. */
 static void finish_scales(
     int64_t count, float least, float factor, float *scales)
 {

@@ -1,7 +1,7 @@
-/* What any program may need beside its kernels: arithmetic of sizes, whether the processor fits,
- * from where on threads pay. */
+/* What any program may need besides its kernels: arithmetic of sizes, a check of the processor,
+ * and the amount of work from which threads are worthwhile. */
 
-/* Quotient and remainder as Python has them, for b > 0: rounded down, not towards zero. */
+/* Quotient and remainder as in Python, for b > 0: rounded down, not towards zero. */
 static inline int64_t fx_floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 static inline int64_t fx_floor_mod(int64_t a, int64_t b) { return a - fx_floor_div(a, b) * b; }
@@ -10,16 +10,16 @@ static inline int64_t fx_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static inline int64_t fx_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Quotient and remainder of sizes, rounded down; NaN, which fits nowhere, for a divisor of 0. */
+/* Quotient and remainder of sizes, rounded down; for a divisor of 0 NaN, which no size equals. */
 static inline double fx_size_div(double a, double b) { return b > 0 ? floor(a / b) : NAN; }
 
 static inline double fx_size_mod(double a, double b) { return a - fx_size_div(a, b) * b; }
 
-/* Raise *largest to the bytes of a value, if it has more. False if there cannot be such a value: a
-   size is negative, its bytes cannot be counted, or it is empty and has axes that a loop would run
-   over for hours. */
+/* Raise *largest to the bytes of a value, if it has more. False if such a value is impossible: a
+   size is negative, its bytes cannot be counted, or it is empty but has axes over which a loop
+   would run for hours. */
 static bool fx_count(double *largest, bool stored, double bytes, int rank, const double *shape) {
-    double counted = bytes; /* counting empty axes as one element */
+    double counted = bytes; /* with empty axes counted as one element */
     bool empty = false;
     for (int axis = 0; axis < rank; axis++) {
         if (!(shape[axis] >= 0)) return false;
@@ -32,9 +32,9 @@ static bool fx_count(double *largest, bool stored, double bytes, int rank, const
     return true;
 }
 
-/* Whether the processor has these instructions: bits of what `cpuid` says of leaf 1 in ecx, of leaf
- * 7 in ebx and ecx, and of its second part in eax. Registers of AVX (bit 28 of the first) and of
- * AVX-512 (bit 16 of the second) are there if the system keeps them for a program. */
+/* Whether the processor has these instructions: bits that `cpuid` reports for leaf 1 in ecx, for
+ * leaf 7 in ebx and ecx, and for its second part in eax. Registers of AVX (bit 28 of the first)
+ * and of AVX-512 (bit 16 of the second) are usable if the system saves them for a program. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 static int processor_has(uint32_t ecx_1, uint32_t ebx_7, uint32_t ecx_7, uint32_t eax_7)
@@ -99,5 +99,6 @@ static inline int processor_fits(void)
 #endif
 }
 
-/* Operations (an addition is one, an exp eight) from which a loop is worth a second thread. */
+/* Operations (an addition counts as one, an exp as eight) for which a second thread is
+ * worthwhile. */
 enum { PARALLEL_OPERATIONS = 65536 };

@@ -1,11 +1,11 @@
 /* The matrix tile of integer products (u8 or i8 by i8 into int32).
  *
- * Its layout is the one of float with a *quad*, four numbers that follow each other along k, in the
- * place of one float: a row of a panel is 32 columns of quads, 128 bytes. Sums may wrap around on
- * the way and are right in the end, because arithmetic modulo 2**32 is. AVX512_VNNI has the
- * products of 16 quads in one instruction; with SSE2, AVX2 or AVX512BW they are those of pairs of
- * 16 bits, which cannot saturate as vpmaddubsw does; elsewhere each byte of a quad is multiplied by
- * itself. Measured on a Zen 4 core (one vpdpbusd of 64 bytes per cycle, peak 470 billion
+ * Its layout is that of floats with a *quad*, four numbers that are adjacent along k, in place of
+ * one float: a row of a panel is 32 columns of quads, 128 bytes. Intermediate sums may wrap
+ * around and the result is still right, because arithmetic is modulo 2**32. AVX512_VNNI computes
+ * the products of 16 quads in one instruction; SSE2, AVX2 and AVX512BW multiply pairs of 16 bits,
+ * which cannot saturate as vpmaddubsw does; elsewhere each byte of a quad is multiplied
+ * separately. Measured on a Zen 4 core (one vpdpbusd of 64 bytes per cycle, peak 470 billion
  * multiplications and additions a second): 425 to 460 from 32 rows on, 150 for one row. */
 
 #if INSTANCE == 0
@@ -21,9 +21,9 @@
 #endif
 
 /* ---- Products of 8-bit integers with sums of 32 bits --------------------------------------------
- * Four numbers that follow each other along k make a quad, the first in the lowest byte. Quads of
+ * Four numbers that are adjacent along k form a quad, with the first in the lowest byte. Quads of
  * activations are unsigned, those of weights signed; sums start from the first row of a panel of
- * weights, which holds what that leaves out. */
+ * weights, which corrects for that. */
 #if VECTOR_BYTES > 4 && defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -43,7 +43,7 @@ static TILE_INLINE int_vec load_quad(const uint8_t *a,
     return all;
 }
 
-/* sum + the products of the numbers of each two quads. */
+/* `sum` plus the products of the numbers in each pair of quads. */
 static TILE_INLINE int_vec add_quads(int_vec sum, int_vec a, int_vec b)
 {
 #if VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
@@ -74,23 +74,23 @@ static TILE_INLINE int_vec add_quads(int_vec sum, int_vec a, int_vec b)
 #endif
 }
 
-/* Whether quads are widened to two pairs of 16 bits: with 16 registers, those of the rows are
- * widened before they are multiplied, and of a panel one pair is at hand at a time. */
+/* Whether quads are widened to two pairs of 16 bits: with only 16 registers, those of the rows
+ * are widened before they are multiplied, and those of a panel one pair at a time. */
 #if VECTOR_BYTES == 32 && defined(__AVX2__)
 #define WIDENS_QUADS 1
 #else
 #define WIDENS_QUADS 0
 #endif
 
-/* sum += a vector. GCC would add products of both halves of quads first, and spill sums. */
+/* sum += a vector. GCC would first add the products of both halves of quads, and spill sums. */
 #if defined(__clang__)
 #define ADD_INTEGERS(sum, vector) ((sum) += (int_vec)(vector))
 #else
 #define ADD_INTEGERS(sum, vector) __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(vector))
 #endif
 
-/* sum[i * split][v] += the sum over `quads` quads of a row of a by those of a panel; for each of
- * them 64 bytes of `next` are fetched. */
+/* sum[i * split][v] += the sum over `quads` quads of a row of a times those of a panel; for each
+ * of them 64 bytes of `next` are prefetched. */
 static TILE_INLINE void add_wide_quads(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
     const uint8_t *a, int64_t a_row, const int32_t *b, const int32_t *next,
@@ -137,9 +137,10 @@ static TILE_INLINE void add_wide_quads(
 #endif
 }
 
-/* sum[i][v] = a vector of start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for `quads`
- * quads of a row and, unless `last` is null, one more, which is last[i]. `split` sums of a row are
- * computed side by side. For each quad of several rows, 64 bytes of `next` are fetched. */
+/* sum[i][v] = a vector of start[i][j] + the sum over k of a[i][k] * b[k / 4][j][k % 4], for
+ * `quads` quads of a row and, unless `last` is null, one more, which is last[i]. `split` sums of
+ * a row are computed side by side. For each quad of several rows, 64 bytes of `next` are
+ * prefetched. */
 static TILE_INLINE void sum_rows_int8(
     const int rows, const int vectors, const int split, const int is_signed, int64_t quads,
     const uint8_t *a, int64_t a_row, const uint8_t *last, const int32_t *b, const int32_t *start,
@@ -219,8 +220,9 @@ static TILE_INLINE void multiply_rows_int8(
     }
 }
 
-/* Asks for the lines of a tile that will be written or read, of rows `step` floats apart: the
- * epilogue would wait for each of them, as rows lie too far apart for the processor to foresee. */
+/* Prefetches the lines of a tile that will be written or read, of rows `step` floats apart: the
+ * epilogue would wait for each of them, because rows are too far apart for the processor to
+ * predict. */
 static inline void fetch_tile(
     int64_t rows, int columns, const float *from, int64_t step)
 {
@@ -229,10 +231,10 @@ static inline void fetch_tile(
             PREFETCH(from + i * step + j, 1, 3);
 }
 
-/* A panel of quads of a right operand of TYPE that is computed: [depth, columns], elements of a
- * column b_row apart, those of a row b_column. Numbers of u8 are made signed: 128 is subtracted.
- * The first row is what sums start from; offsets are what is to be subtracted from the numbers of
- * the left operand, and of this one. */
+/* Packs a panel of quads of a computed right operand of TYPE: [depth, columns], with elements of
+ * a column b_row apart and those of a row b_column apart. Numbers of u8 are made signed by
+ * subtracting 128. The first row has the initial values of the sums; offsets are the numbers to
+ * subtract from those of the left operand, and from those of this one. */
 static void pack_panel_TYPE(
     int64_t depth, int columns, const void *from, int64_t b_row, int64_t b_column,
     int32_t left_offset, int32_t offset, int32_t *restrict panel)
@@ -282,7 +284,7 @@ static void pack_panel_TYPE(
         *(int_vec *)(panel + v * int_lanes) = left_offset * ((int32_t)depth * offset - sums[v]);
 }
 
-/* The sum of the numbers of a row of TYPE, made unsigned for i8. */
+/* The sum of the numbers in a row of TYPE, made unsigned for i8. */
 static int32_t sum_row_TYPE(int64_t depth, const void *row)
 {
     int32_t sum = 0;
@@ -292,7 +294,7 @@ static int32_t sum_row_TYPE(int64_t depth, const void *row)
 }
 
 /* tile[rows][32] = start + A (rows x depth numbers of TYPE, rows a_row apart) times one panel of
- * weights, 1 <= rows <= TILE_ROWS. Computes whole vectors, as multiply_tile_float does. */
+ * weights, 1 <= rows <= TILE_ROWS. Computes whole vectors, like multiply_tile_float. */
 TILE_FUNCTION static void multiply_vectors_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
@@ -328,10 +330,11 @@ TILE_FUNCTION static void multiply_tiles_TYPE(
 
 /* tile[rows][32] = start + A (rows x depth numbers of TYPE, rows a_row apart) times one panel of
  * weights, of which b is the first quad, 1 <= rows <= QUAD_ROWS; between take_tiles and
- * release_tiles. `start` is the panel's own row of sums, or, if that is null, `tile`. The array
- * `tile` has QUAD_ROWS rows, and those that are not asked for may be written, too. What is needed
- * later, from `next` on, is fetched meanwhile, 64 bytes for each quad: otherwise the first tile of
- * few rows waits for memory, and others, which find the panel in the cache, let memory rest. */
+ * release_tiles. `start` is the panel's own row of sums or, if that is null, `tile`. The array
+ * `tile` has QUAD_ROWS rows, and rows beyond `rows` may be overwritten. What is needed later,
+ * from `next` on, is prefetched meanwhile, 64 bytes for each quad: otherwise the first tile of
+ * few rows would wait for memory, while the others, which find the panel in the cache, leave
+ * memory idle. */
 static inline void add_block_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     const int32_t *start, const int32_t *next, int32_t *tile)
@@ -353,7 +356,7 @@ static inline void add_block_TYPE(
     }
 }
 
-/* tile[rows][32] = A times one panel of weights, which opens with its row of sums. */
+/* tile[rows][32] = A times one panel of weights, which begins with its row of sums. */
 static inline void multiply_tile_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     int32_t *restrict tile)

@@ -1,6 +1,6 @@
-/* Epilogues of integer products, which finish a vector of int32 sums at a time. `count` is how many
- * elements are wanted, or any larger number for all. A whole vector of numbers of 8 bits is a
- * quarter of one of floats. */
+/* Epilogues of integer products, which finish a vector of int32 sums at a time. `count` is the
+ * number of elements needed, or any larger number for all. A whole vector of 8-bit numbers has a
+ * quarter of the bytes of one of floats. */
 
 #if INSTANCE == 0
 #define WORD f32
@@ -24,7 +24,7 @@
 #define WIDEN_512 _mm512_cvtepi8_epi32
 #endif
 
-/* ---- Epilogues: vectors of 32 bits, of which `count` elements (or all) are wanted ------------ */
+/* ---- Epilogues: vectors of 32 bits, of which `count` elements (or all) are needed ------------ */
 typedef uint8_t u8_vec VECTOR(VECTOR_BYTES / 4, 1);
 typedef int8_t i8_vec VECTOR(VECTOR_BYTES / 4, 1);
 
@@ -95,8 +95,8 @@ static TILE_INLINE void store_BYTE(BYTE_TYPE *to, int_vec x, int count)
     }
 }
 
-/* Rounded to the nearest whole number, halves to even, plus the zero point, within [low, high]; NaN
- * gives low. To clip before rounding is the same: the limits are whole numbers. */
+/* x rounded to the nearest whole number, halves to even, plus the zero point, within [low, high];
+ * NaN gives low. Clipping before rounding is equivalent, because the limits are whole numbers. */
 static TILE_INLINE int_vec saturate_f32(
     float_vec x, const int zero_point, const int low, const int high)
 {
@@ -120,7 +120,7 @@ static TILE_INLINE int_vec saturate_f32(
 #endif
 }
 
-/* a * b, rounded: no part of a fused multiply-add, as fx_product_f32. */
+/* a * b, rounded, never part of a fused multiply-add; like fx_product_f32. */
 static TILE_INLINE float_vec product_f32(float_vec a, float_vec b)
 {
 #if VECTOR_BYTES == 64

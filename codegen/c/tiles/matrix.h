@@ -1,14 +1,14 @@
-/* The matrix tile, the one loop nest in which every product spends its time, and what brings
- * operands that are not packed when a model is compiled into the layout that it reads.
+/* The matrix tile, the one loop nest in which every product spends its time, and the functions
+ * that bring operands that were not packed at compile time into the layout that it reads.
  *
- * It needs no header but <stdint.h>, no OpenMP, no intrinsics. Compile with -std=gnu11 (or later):
- * under -std=c11 GCC does not fuse multiplications and additions.
+ * It needs no header except <stdint.h>, no OpenMP, and no intrinsics. Compile with -std=gnu11 (or
+ * later): under -std=c11 GCC does not fuse multiplications and additions.
  *
- * Why this tile. Measured on a Zen 4 core (one 64-byte FMA per cycle, peak 117.5 GFLOP/s): 3 to 11
- * rows by 2 vectors run at 116 to 118 GFLOP/s with A read in place (no packing of A). From 12 rows
- * on GCC 12 spills row addresses and loses 7 %. B's panel rows are 128 bytes on every target, so
- * packed weights do not depend on the machine: a narrower target walks the panel in several
- * steps. */
+ * Why this tile: measured on a Zen 4 core (one 64-byte FMA per cycle, peak 117.5 GFLOP/s), 3 to
+ * 11 rows by 2 vectors run at 116 to 118 GFLOP/s with A read in place (no packing of A). From 12
+ * rows on GCC 12 spills row addresses and loses 7 %. B's panel rows are 128 bytes on every
+ * target, so packed weights do not depend on the machine: a narrower target walks the panel in
+ * several steps. */
 
 #if INSTANCE == 0
 #define T float
@@ -20,7 +20,7 @@
 #define PANEL 16
 #endif
 
-/* Elements of a vector: also of types that are copied and not multiplied. */
+/* Elements of vectors, including types that are copied and not multiplied. */
 #if INSTANCE == 0
 #define E float
 #define ORDER int32_t
@@ -225,8 +225,8 @@ static inline int64_t count_row_blocks(int64_t row_tiles, int64_t tile_bytes,
     return best;
 }
 
-/* How many blocks the panels are cut into where K is (each reads all rows of A): one, if `tiles` of
- * rows are enough for the threads. */
+/* The number of blocks into which the panels are divided if K is divided (each block reads all
+ * rows of A): one, if `tiles` tiles of rows are enough for the threads. */
 static inline int64_t count_panel_blocks(int64_t panels, int64_t tiles,
                                                                  int n_threads)
 {
@@ -239,9 +239,9 @@ enum { E_lanes = sizeof(E_vec) / sizeof(E) };
 
 enum { T_panel = PANEL };
 
-/* sum += a * b, of vectors. With 16 registers GCC 12 gives the result a register other than that of
- * the sum, and copies it back, or spills sums; where other programs share the core, such moves are
- * time (measured on Zen 3: 54 against 65 GFLOP/s, with `STEPS_AT_ONCE`). */
+/* sum += a * b, of vectors. With 16 registers GCC 12 puts the result into a register other than
+ * that of the sum and copies it back, or spills sums; if other programs share the core, such
+ * moves cost time (measured on Zen 3: 54 against 65 GFLOP/s, with `STEPS_AT_ONCE`). */
 #if VECTOR_BYTES == 32 && defined(__FMA__) && !defined(__clang__)
 #define ADD_PRODUCT_float(sum, a, b) \
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b))
@@ -260,11 +260,11 @@ enum { STEPS_AT_ONCE = VECTOR_BYTES == 32 ? 4 : 1 };
  * at K = 784). */
 enum { STEPS_AHEAD = VECTOR_BYTES == 64 ? 16 : 0 };
 
-/* What the second-level cache is asked for while a tile is multiplied: `bytes` bytes in each step
- * of K, a few lines at a time. Many lines that are asked for at once wait for each other, and the
- * tile waits for them; of a weight in memory the first tile that reads it takes as long as several
- * (measured on a Xeon with AMX, 128 rows: 155 -> 175 GFLOP/s). Narrower vectors leave time to ask
- * for all of it at once. */
+/* What to prefetch into the second-level cache while a tile is multiplied: `bytes` bytes in each
+ * step of K, a few lines at a time. Many lines requested at once wait for each other, and the
+ * tile waits for them; with a weight in memory, the first tile that reads it takes as long as
+ * several (measured on a Xeon with AMX, 128 rows: 155 -> 175 GFLOP/s). Narrower vectors leave
+ * time to request everything at once. */
 struct ahead {
     const char *from;
     int64_t bytes;
@@ -275,9 +275,9 @@ static inline struct ahead nothing_ahead(void)
     return (struct ahead){0, 0};
 }
 
-/* One of `parts` parts of what is read next: `depth` rows of `bytes` bytes. Of one or two tiles
- * each waits for memory in any case, and leaves it to the processor (measured for named sizes: 8
- * rows 16.5 ms without, 19.1 with). */
+/* One of `parts` parts of what is read next: `depth` rows of `bytes` bytes. With one or two
+ * tiles, each waits for memory in any case, and prefetching is left to the processor (measured
+ * for named sizes: 8 rows 16.5 ms without, 19.1 with). */
 static inline struct ahead part_ahead(const void *block, int64_t depth, int64_t bytes, int64_t part,
                                       int64_t parts)
 {
@@ -289,8 +289,8 @@ static inline struct ahead part_ahead(const void *block, int64_t depth, int64_t 
     return (struct ahead){(const char *)block + first * depth, last - first};
 }
 
-/* Steps that are done before the next lines are asked for: the worth of four lines, or 16, as the
- * end of a short loop takes time, too. */
+/* Steps to do before the next lines are requested: as many as four lines are worth, or 16,
+ * because the end of a short loop takes time as well. */
 static inline int64_t steps_between(struct ahead ahead, int64_t depth)
 {
     if (!STEPS_AHEAD || ahead.bytes == 0)
@@ -306,7 +306,7 @@ static inline void fetch_steps(struct ahead ahead, int64_t first, int64_t end)
     }
 }
 
-/* The bits of a vector, and the vector of bits. */
+/* The bits of a vector, and the vector with given bits. */
 static inline T_index bits_of_T(T_vec x)
 {
 #if VECTOR_BYTES > 4
@@ -333,7 +333,7 @@ static inline T_vec T_of_bits(T_index bits)
  * elements (at most a whole vector). Minimum and maximum are those of fx_math.h: a NaN wins. */
 static inline T_vec all_T(T x)
 {
-    return x - (T_vec){0}; /* which leaves -0 as it is */
+    return x - (T_vec){0}; /* which keeps -0 */
 }
 
 static inline T_vec load_T(const T *from, int count)
@@ -438,7 +438,7 @@ static TILE_INLINE void sum_rows_T(
     join_parts_T(rows, vectors, split, sum);
 }
 
-/* The same into memory: tile[i][j], or added to what is there. */
+/* The same, stored to memory: tile[i][j], or added to it. */
 static TILE_INLINE void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
     const T *a, int64_t a_row, const T *b, int64_t b_row, struct ahead ahead, const int adds,
@@ -462,8 +462,8 @@ static TILE_INLINE void multiply_rows_T(
     }
 }
 
-/* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. Functions of their own:
- * so that fewer variables live around the inner loops. */
+/* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. They are separate
+ * functions, so that fewer variables are alive around the inner loops. */
 TILE_FUNCTION static void multiply_pair_T(
     int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead,
     T *restrict tile)
@@ -482,7 +482,7 @@ TILE_FUNCTION static void multiply_single_T(
     }
 }
 
-/* multiply_pair_T, added to what is there. */
+/* multiply_pair_T, added to the tile. */
 TILE_FUNCTION static void multiply_pair_add_T(
     int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead,
     T *restrict tile)
@@ -493,8 +493,8 @@ TILE_FUNCTION static void multiply_pair_add_T(
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: the columns beyond `columns`
- * hold what the panel makes of them. */
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: columns from `columns` on
+ * hold the products with the rest of the panel. */
 static inline void multiply_block_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     struct ahead ahead, T *restrict tile)
@@ -517,7 +517,7 @@ static inline void add_block_T(
     }
 }
 
-/* multiply_block_T, added to what is there. */
+/* multiply_block_T, added to the tile. */
 static inline void multiply_add_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     struct ahead ahead, T *restrict tile)
@@ -601,7 +601,7 @@ static inline void multiply_tile_T(
         multiply_blocks_T(rows, columns, depth, most, a, a_row, b, nothing_ahead(), tile);
 }
 
-/* A block of the product of a tile: the first one, or added to those before. */
+/* A block of the product of a tile: the first one, or one added to those before it. */
 static inline void multiply_next_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     struct ahead ahead, int adds, T *restrict total)
@@ -619,9 +619,9 @@ static inline void multiply_next_T(
     }
 }
 
-/* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one: added
- * to the sums of those before it in `total`; where there are many, `left` holds what rounding
- * leaves out. */
+/* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one. It
+ * is added to the sums of the previous blocks in `total`; if there are many, `left` holds their
+ * rounding errors. */
 static void multiply_part_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     int64_t block, int64_t blocks, T *restrict total, T *restrict left)
@@ -740,7 +740,7 @@ static void pack_panel_T(
             panel[k * PANEL + j] = 0;
 }
 
-/* Rows of A one after the other: target[i][k] = a[i * row_stride + k * column_stride]. */
+/* Packs rows of A one after the other: target[i][k] = a[i * row_stride + k * column_stride]. */
 static void pack_rows_T(
     int64_t rows, int64_t depth, const T *a, int64_t row_stride, int64_t column_stride,
     T *restrict target, int64_t target_row)

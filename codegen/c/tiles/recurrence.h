@@ -1,7 +1,7 @@
-/* What recurrences need beside the loop over time. */
+/* What recurrences need besides the loop over time. */
 
-/* How many tiles of at most `most` rows a batch is cut into; from three on a multiple of four,
- * which threads share evenly. */
+/* The number of tiles of at most `most` rows into which a batch is divided; from three on it is a
+ * multiple of four, which threads share evenly. */
 static inline int64_t count_row_tiles(int64_t rows, int64_t most)
 {
     const int64_t tiles = (rows + most - 1) / most;
@@ -10,8 +10,8 @@ static inline int64_t count_row_tiles(int64_t rows, int64_t most)
 
 /* ---- States of recurrent layers as 8-bit integers -------------------------------------------- */
 
-/* The scale of a row of a recurrent state: its largest magnitude over 127. Floats that are not
- * negative have the order of their bits, with NaN above all others. */
+/* The scale of a row of a recurrent state: its largest magnitude over 127. Non-negative floats
+ * have the same order as their bits, with NaN above all others. */
 static float scale_of_state(int64_t size, const float *row)
 {
     int32_t bits = 0;
@@ -23,7 +23,7 @@ static float scale_of_state(int64_t size, const float *row)
     return fx_maximum_f32(fx_float_from_bits((uint32_t)bits), 9.554418e-35f) * 0.007874016f;
 }
 
-/* A row of a recurrent state as integers, and `offset` added to each. */
+/* A row of a recurrent state as integers, with `offset` added to each. */
 static void round_state(
     int64_t size, const float *restrict row, float scale, float zero_point, float low, float high,
     int32_t offset, uint8_t *restrict rounded)

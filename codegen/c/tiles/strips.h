@@ -1,6 +1,6 @@
-/* Few rows times a large matrix that is read in place: its rows pass by a strip of columns at a
- * time, so that memory is read in a row, and the sums of the strip wait in the cache. A panel of it
- * would be a few lines of each row, from a page of memory to the next. */
+/* Few rows times a large matrix that is read in place, row by row, a strip of columns at a time,
+ * so that memory is read consecutively while the sums of the strip stay in the cache. Reading a
+ * panel of it would touch a few lines of each row, each in another page of memory. */
 
 #if INSTANCE == 0
 #define T float
@@ -8,7 +8,7 @@
 #define T double
 #endif
 
-/* Columns of a strip, `most` or fewer: so that each thread gets as many strips as the others. */
+/* Columns of a strip, at most `most`: chosen so that each thread gets equally many strips. */
 static inline int64_t strip_columns(int64_t columns, int64_t most, int n_threads)
 {
     const int64_t strips = n_threads * ((columns - 1) / (most * n_threads) + 1);
@@ -16,8 +16,8 @@ static inline int64_t strip_columns(int64_t columns, int64_t most, int n_threads
     return width < most ? width : most;
 }
 
-/* sums[i][j] = or += the sum over `steps` steps of a[i][k] * b[k][j], for a strip of columns; the
- * sums of a row of A, whose elements are a_step apart, are sums_row apart. */
+/* sums[i][j] = or += the sum over `steps` steps of a[i][k] * b[k][j], for a strip of columns. The
+ * elements of a row of A are a_step apart, and the sums of its rows sums_row apart. */
 static TILE_INLINE void add_steps_T(
     const int rows, const int steps, const int is_first, int64_t columns, const T *a, int64_t a_row,
     int64_t a_step, const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
@@ -49,7 +49,7 @@ static TILE_INLINE void add_steps_T(
     }
 }
 
-/* The sums of a strip over SUM_STEPS steps or fewer: 7 or fewer, then 8 at a time. */
+/* The sums of a strip over at most SUM_STEPS steps: first 7 or fewer, then 8 at a time. */
 static TILE_INLINE void sum_steps_T(
     const int rows, int64_t columns, int64_t depth, const T *a, int64_t a_row,
     int64_t a_step, const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
@@ -72,9 +72,9 @@ static TILE_INLINE void sum_steps_T(
     }
 }
 
-/* The product of a strip of columns, for a number of rows that is known when compiling. Sums of
- * SUM_STEPS steps are added, of many so that nothing is lost (Knuth's TwoSum); they and what is
- * left out lie behind the totals. */
+/* The product of a strip of columns, for a number of rows that is known at compile time. Sums of
+ * SUM_STEPS steps are added, many of them with their rounding errors (Knuth's TwoSum); both are
+ * stored after the totals. */
 static TILE_INLINE void multiply_strip_T(
     const int rows, int64_t columns, int64_t depth, const T *a, int64_t a_row,
     int64_t a_step, const T *b, int64_t b_row, T *restrict totals, int64_t totals_row)

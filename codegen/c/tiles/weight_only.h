@@ -1,13 +1,13 @@
 /* The tile of linear layers with integer weights and float activations.
  *
- * What bounds a few rows of activations is how fast weights come from memory, so they stay integers
- * there and become floats in registers, once for the rows of a tile. Where there are more, a panel
- * of them becomes floats in the cache, once for all rows, and the tile of floats multiplies it.
- * Panels have 32 columns, as those of floats do; a row of a panel has four bytes of each column:
- * four numbers of i8, or eight of int4, that follow each other along k, the first one in the lowest
- * bits. With AVX-512, int4 are looked up by their bits in a register that holds the numbers from -8
- * to 7 as floats. In registers the sum of a group is multiplied by its scale, so a weight costs no
- * product of its own. */
+ * The speed of a few rows of activations is limited by how fast weights come from memory, so
+ * weights stay integers there and become floats in registers, once for the rows of a tile. If
+ * there are more rows, a panel of weights is converted to floats in the cache, once for all rows,
+ * and the tile of floats multiplies it. Panels have 32 columns, like those of floats; a row of a
+ * panel has four bytes of each column: four numbers of i8, or eight of int4, that are adjacent
+ * along k, with the first one in the lowest bits. With AVX-512, int4 are looked up by their bits
+ * in a register that holds the numbers from -8 to 7 as floats. In registers the sum of a group is
+ * multiplied by its scale, so that a weight needs no multiplication of its own. */
 
 /* Integers of BITS bits, STEP of them in a word. */
 #if INSTANCE == 0
@@ -44,7 +44,7 @@ static TILE_INLINE float_vec numbers_of_int4(word_vec eight, const int i)
 }
 
 /* sum[i * split + turn][v] += a[i][s] * number s of the words at b, for `rows` rows of A, a_row
- * apart (from the seventh on counted from a_6), and `vectors` vectors v. */
+ * apart (from the seventh on addressed from a_6), and `vectors` vectors v. */
 static TILE_INLINE void add_number_INT(
     const int rows, const int vectors, const int split, const int turn, const int s,
     const float *a, const float *a_6, int64_t a_row, const int32_t *b,
@@ -63,8 +63,8 @@ static TILE_INLINE void add_number_INT(
     }
 }
 
-/* tile[i][j] = sum over groups g of scale[g][j] * sum over k in g of a[i][k] * b[k][j], for a panel
- * of integers of BITS bits and `rows` rows of A. The last group is what is left of `depth`. */
+/* tile[i][j] = sum over groups g of scale[g][j] * sum over k in g of a[i][k] * b[k][j], for a
+ * panel of integers of BITS bits and `rows` rows of A. The last group is the rest of `depth`. */
 static TILE_INLINE void sum_scaled_INT(
     const int rows, const int vectors, const int split, int64_t depth, int64_t group_size,
     const float *a, int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
@@ -124,8 +124,8 @@ TILE_FUNCTION static void multiply_scaled_INT(
     }
 }
 
-/* `count` words of a panel of integers of BITS bits as floats, times `scale` if `scaled`. What is
- * `ahead` of them is asked for: the words that are wanted when these have been multiplied. */
+/* `count` words of a panel of integers of BITS bits as floats, times `scale` if `scaled`. The
+ * words `ahead` of them, which are needed next, are prefetched. */
 static TILE_INLINE void widen_words_INT(
     const int scaled, int64_t count, int64_t ahead, const int32_t *b, const float *scale,
     float *restrict panel)
@@ -151,8 +151,8 @@ static TILE_INLINE void widen_words_INT(
 }
 
 /* Rows k_0 to k_0 + depth of a panel of integers of BITS bits as floats, each times the scale of
- * its group (`scale` NULL: as they are). Returns where the first one is in `panel`: words are
- * widened whole, so that up to STEP - 1 rows stand before it and behind the last. */
+ * its group (unchanged if `scale` is NULL). Returns the place of the first one in `panel`: whole
+ * words are widened, so that up to STEP - 1 rows come before it and after the last. */
 static const float *widen_panel_INT(
     int64_t k_0, int64_t depth, int64_t group_size, const int32_t *b, const float *scale,
     float *restrict panel)
@@ -175,9 +175,10 @@ static const float *widen_panel_INT(
     return panel + k_0 % STEP * float_panel;
 }
 
-/* What tile[rows][32], which holds sums without the scale of their column (or with it: `scaled`),
- * is still to be multiplied by. Sums that are not finite may be so only for want of their scale:
- * they are computed anew as the layer is defined, a[i][k] * (b[k][j] * scale), in double. */
+/* The factors by which tile[rows][32], which holds sums without the scale of their column (or
+ * with it, if `scaled`), must still be multiplied. Sums that are not finite may only lack their
+ * scale: they are computed again by the layer's definition, a[i][k] * (b[k][j] * scale), in
+ * double. */
 TILE_FUNCTION static const float *repair_INT(
     const int scaled, int rows, int columns, int64_t depth, int64_t group_size, const float *a,
     int64_t a_row, const int32_t *b, const float *scale, float *restrict tile)
@@ -188,7 +189,7 @@ TILE_FUNCTION static const float *repair_INT(
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j += float_lanes) {
             const float_vec sum = *(const float_vec *)(tile + i * float_panel + j);
-            bits |= bits_of_float(sum - sum); /* 0, or those of a NaN */
+            bits |= bits_of_float(sum - sum); /* 0, or the bits of a NaN */
         }
     int found = 0;
     for (int e = 0; e < float_lanes; e++)

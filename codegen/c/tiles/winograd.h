@@ -1,23 +1,25 @@
 /* The transforms of Winograd's convolution.
  *
  * F(m x m, 3 x 3) computes a square of m x m output pixels from a square of (m+2) x (m+2) input
- * pixels by (m+2)**2 multiplications per channel, where the definition has 9 * m**2: 2.25 times
- * fewer for m = 2, 4 times for m = 4. With Y the output, d the input, g the kernel:
+ * pixels with (m+2)**2 multiplications per channel, while the definition needs 9 * m**2: 2.25
+ * times fewer for m = 2, 4 times fewer for m = 4. With Y the output, d the input, g the kernel:
  *
  *     Y = A^T [ (G g G^T) * (B^T d B) ] A        (summed over channels inside the brackets)
  *
  * Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, Fast
  * Algorithms for Convolutional Neural Networks, CVPR 2016. The matrices are Cook-Toom's for the
- * points 0, 1, -1 (m = 2) and 0, 3/4, -3/4, 3/2, -3/2 (m = 4) and infinity. Points decide the
- * rounding error: on random images of 256 channels it is 0.5e-6 (m = 2) and 2.3e-6 (m = 4) of the
- * largest output, against 1.0e-6 for sums in the order of the definition; the usual points 0, 1,
- * -1, 2, -2 give 7e-6.
+ * points 0, 1, -1 (m = 2) and 0, 3/4, -3/4, 3/2, -3/2 (m = 4) and infinity. The points determine
+ * the rounding error: on random images of 256 channels it is 0.5e-6 (m = 2) and 2.3e-6 (m = 4) of
+ * the largest output, against 1.0e-6 for sums in the order of the definition; the usual points 0,
+ * 1, -1, 2, -2 give 7e-6.
  *
- * For matmul_precision="medium" the points of m = 2 are rounded to bf16; transforms stay float. The
- * error is then 3.5e-3 of the largest output, against 2.4e-3 by the definition with bf16. With m =
- * 4 it would be 1.5e-2 (other points: 1.2e-2 to 7e-2), which is no longer the class of bf16.
+ * For matmul_precision="medium" the points of m = 2 are rounded to bf16; transforms stay float.
+ * The error is then 3.5e-3 of the largest output, against 2.4e-3 for the definition with bf16.
+ * With m = 4 it would be 1.5e-2 (other points: 1.2e-2 to 7e-2), which is no longer acceptable for
+ * bf16.
  *
- * A NaN or an infinity would spread over its whole tile; such a tile is computed pixel by pixel. */
+ * A NaN or an infinity would spread over its whole tile; such a tile is computed pixel by
+ * pixel. */
 
 /* Squares of M x M outputs, whose points and transformed weights are stored as POINT. */
 #define PANEL 32
@@ -52,9 +54,10 @@
 
 /* ---- Winograd's convolution F(m x m, 3 x 3): transforms -------------------------------------- */
 
-/* How many rows of tiles are computed at once: so that their points take half of the second-level
- * cache while the panels of weights pass by; where a panel is larger than that, most of the time
- * would go to reading weights once more for each block, and points may fill several such caches. */
+/* How many rows of tiles are computed at once: so many that their points take half of the
+ * second-level cache while the panels of weights pass by. If a panel is larger than that, most of
+ * the time would go into reading weights again for each block, and points may fill several
+ * caches. */
 static inline int64_t winograd_block_rows(
     int64_t tiles_down, int64_t row_bytes, int64_t panel_bytes)
 {
@@ -66,8 +69,8 @@ static inline int64_t winograd_block_rows(
     return blocks > 1 ? (tiles_down + blocks - 1) / blocks : tiles_down;
 }
 
-/* pixel[i * side + j] = where the channels lie of the pixel in row top + i and column left + j of
- * an image of width w, of which the rows `from` up to `to` are in `pixels`; zeros outside. */
+/* pixel[i * side + j] = the address of the channels of the pixel in row top + i and column left +
+ * j of an image of width w, whose rows `from` up to `to` are in `pixels`; zeros outside. */
 static void find_tile_pixels(
     int side, int64_t top, int64_t left, int64_t from, int64_t to, int64_t w, int64_t channels,
     const float *pixels, const float *zeros, const float **pixel)
@@ -88,7 +91,7 @@ static inline void winograd_points_2(const float_vec d[4], float_vec v[4])
     v[3] = d[3] - d[1];
 }
 
-/* One axis of the way back from G g G^T: four points -> three weights. */
+/* One axis of the inverse of G g G^T: four points -> three weights. */
 static inline void winograd_weights_2(const float_vec u[4], float_vec g[3])
 {
     g[0] = u[0];
@@ -116,7 +119,7 @@ static inline void winograd_points_4(const float_vec d[6], float_vec v[6])
     v[5] = 1.265625f * d[1] - 2.8125f * d[3] + d[5];
 }
 
-/* One axis of the way back from G g G^T: six points -> three weights. */
+/* One axis of the inverse of G g G^T: six points -> three weights. */
 static inline void winograd_weights_4(const float_vec u[6], float_vec g[3])
 {
     g[0] = 1.265625f * u[0];
@@ -136,8 +139,8 @@ static inline void winograd_pixels_4(const float_vec m[6], float_vec y[4])
 }
 
 /* points[p][c] = (B^T d B)[p] of one tile, `point_step` apart, for whole vectors of channels, or
- * pairs of them in bf16; pixel[i * SIDE + j] is where the channels of d[i][j] lie. Returns whether
- * all are finite. */
+ * pairs of them in bf16; pixel[i * SIDE + j] is the address of the channels of d[i][j]. Returns
+ * whether all are finite. */
 TILE_FUNCTION static int winograd_input_NAME(
     int channels, const float *const *pixel, POINT *restrict points, int64_t point_step)
 {
@@ -196,8 +199,8 @@ TILE_FUNCTION static void winograd_output_M(
     }
 }
 
-/* y as winograd_output_M makes it, pixel by pixel: for a tile that has NaN or infinity in it, which
- * must reach only those pixels whose kernels cover it. */
+/* y as computed by winograd_output_M, but pixel by pixel: for a tile that contains NaN or
+ * infinity, which must only reach those pixels whose kernels cover it. */
 TILE_FUNCTION static void winograd_direct_NAME(
     int columns, int channels, const float *const *pixel, const POINT *weights,
     float *restrict y, int64_t row_step)

@@ -1,7 +1,7 @@
-/* Complex numbers, in NumPy's meaning. A product is that of the plain formula, where C's `*` takes
- * infinities for special and costs a call (C11, annex G); a quotient is by Smith's method, as
- * NumPy's. Functions are written in those of the parts, without branches, so that loops that call
- * them become SIMD code. CUDA C has no complex numbers: there they are a struct. */
+/* Complex numbers with NumPy's semantics. A product uses the plain formula, while C's `*` treats
+ * infinities specially and costs a call (C11, annex G); a quotient uses Smith's method, as in
+ * NumPy. Functions are expressed by functions of the parts, without branches, so that loops that
+ * call them become SIMD code. CUDA C has no complex numbers: there they are a struct. */
 
 #if INSTANCE
 #define C c64
@@ -68,8 +68,8 @@ FX_FN fx_C fx_mul_C(fx_C a, fx_C b) {
     return fx_complex_R(x * u - y * v, x * v + y * u);
 }
 
-/* R. L. Smith, Algorithm 116: complex division, Communications of the ACM 5(8), 1962: by the larger
- * part of the divisor. Of a divisor of 0 both parts are divided by 0. */
+/* R. L. Smith, Algorithm 116: complex division, Communications of the ACM 5(8), 1962: divides by
+ * the larger part of the divisor. If the divisor is 0, both parts are divided by 0. */
 FX_FN fx_C fx_div_C(fx_C a, fx_C b) {
     T u = fx_real_C(b), v = fx_imag_C(b);
     int swapped = fx_abs_R(v) > fx_abs_R(u);
@@ -94,7 +94,7 @@ FX_FN fx_C fx_reciprocal_C(fx_C z) {
 
 FX_FN float fx_abs_c64(fx_c64 z) { return fx_hypot_f32(fx_real_c64(z), fx_imag_c64(z)); }
 
-/* Scaled by a power of two where squares would overflow or vanish. */
+/* Scaled by a power of two if squares would overflow or underflow. */
 FX_FN double fx_abs_c128(fx_c128 z) {
     double x = fabs(fx_real_c128(z)), y = fabs(fx_imag_c128(z)), most = x > y ? x : y;
     double scale = most > 1e150 ? 0x1p-600 : most < 1e-140 ? 0x1p600 : 1.0;
@@ -134,7 +134,7 @@ FX_FN fx_C fx_round_C(fx_C z) {
     return fx_complex_R(fx_round_R(fx_real_C(z)), fx_round_R(fx_imag_C(z)));
 }
 
-/* z / |z|, 0 of 0 */
+/* z / |z|, and 0 for 0 */
 FX_FN fx_C fx_sign_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z), size = fx_abs_C(z);
     int far = fx_isinf_R(x) && !fx_isinf_R(y), high = fx_isinf_R(y) && !fx_isinf_R(x);
@@ -145,8 +145,8 @@ FX_FN fx_C fx_sign_C(fx_C z) {
     return fx_complex_R(none ? x + y : real, none ? x + y : imag);
 }
 
-/* e^x (cos y + i sin y); of large x in two steps, since e^x may overflow where the product does
- * not. */
+/* e^x (cos y + i sin y); for large x in two steps, because e^x may overflow although the product
+ * does not. */
 FX_FN fx_C fx_exp_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z);
     int large = x > LARGE, nowhere = !(fx_abs_R(y) < (T)INFINITY);
@@ -200,7 +200,8 @@ FX_FN fx_c128 fx_cast_c64_c128(fx_c64 z) {
     return fx_complex_f64((double)fx_real_c64(z), (double)fx_imag_c64(z));
 }
 
-/* The larger part is sqrt((|x| + |z|) / 2), which never cancels; their product is y / 2. */
+/* The larger part is sqrt((|x| + |z|) / 2), without cancellation; the product of both is y /
+ * 2. */
 FX_FN fx_c128 fx_sqrt_c128(fx_c128 z) {
     double x = fx_real_c128(z), y = fx_imag_c128(z), width = fabs(x), height = fabs(y);
     double most = width > height ? width : height;
@@ -231,7 +232,7 @@ FX_FN fx_c64 fx_sqrt_c64(fx_c64 z) {
 
 FX_FN fx_C fx_rsqrt_C(fx_C z) { return fx_div_C(fx_complex_R(1, 0), fx_sqrt_C(z)); }
 
-/* sinh x cos y + i cosh x sin y; of large |x| both are e^|x| / 2, in two steps. */
+/* sinh x cos y + i cosh x sin y; for large |x| both are e^|x| / 2, computed in two steps. */
 FX_FN fx_C fx_sinh_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z), size = fx_abs_R(x);
     int large = size > LARGE;
@@ -259,8 +260,8 @@ FX_FN fx_C fx_cosh_C(fx_C z) {
 }
 
 /* W. Kahan, Branch cuts for complex elementary functions, in The State of the Art in Numerical
- * Analysis, 1987: by t = tan y and s = sinh x; of large |x| it is 1, and what is left of the
- * rest. */
+ * Analysis, 1987: uses t = tan y and s = sinh x; for large |x| the real part is 1 up to its sign,
+ * and the imaginary part is the leading term. */
 FX_FN fx_C fx_tanh_C(fx_C z) {
     T x = fx_real_C(z), y = fx_imag_C(z), size = fx_abs_R(x);
     int large = size > TANH_IS_ONE, nowhere = !(fx_abs_R(y) < (T)INFINITY);
@@ -291,7 +292,7 @@ FX_FN double fx_asinh_of_parts(double x) {
     return copysign(y, x);
 }
 
-/* By roots of 1 - z and 1 + z, whose products are as large as z (Kahan, as above). */
+/* Uses roots of 1 - z and 1 + z, whose products are as large as z (Kahan, as above). */
 FX_FN fx_c128 fx_asin_c128(fx_c128 z) {
     double x = fx_real_c128(z), y = fx_imag_c128(z);
     fx_c128 below = fx_sqrt_c128(fx_complex_f64(1.0 - x, -y));
@@ -314,7 +315,7 @@ FX_FN fx_c128 fx_acos_c128(fx_c128 z) {
     return fx_complex_f64(real, infinite ? copysign((double)INFINITY, -y) : imag);
 }
 
-/* atanh by log1p(4x / ((1 - x)^2 + y^2)) / 4; far away it is x / |z|^2. */
+/* The real part is log1p(4x / ((1 - x)^2 + y^2)) / 4; far away it is x / |z|^2. */
 FX_FN fx_c128 fx_atanh_c128(fx_c128 z) {
     double x = fx_real_c128(z), y = fx_imag_c128(z), size = fx_abs_c128(z);
     int far = size > 1e100;
@@ -332,7 +333,7 @@ FX_FN fx_c128 fx_asinh_c128(fx_c128 z) {
     return fx_times_i_c128(fx_asin_c128(fx_over_i_c128(z)));
 }
 
-/* The one of i acos z and -i acos z in the right half of the plane. */
+/* Whichever of i acos z and -i acos z is in the right half of the plane. */
 FX_FN fx_c128 fx_acosh_c128(fx_c128 z) {
     fx_c128 angle = fx_acos_c128(z);
     double imag = copysign(fx_real_c128(angle), fx_imag_c128(z));
@@ -351,7 +352,8 @@ FX_FN fx_c64 fx_acos_c64(fx_c64 z) { return fx_cast_c128_c64(fx_acos_c128(fx_cas
 
 FX_FN fx_c64 fx_atan_c64(fx_c64 z) { return fx_cast_c128_c64(fx_atan_c128(fx_cast_c64_c128(z))); }
 
-/* Whole exponents between -100 and 100 by squaring, as NumPy; others as exp(b log a). */
+/* Whole exponents between -100 and 100 by repeated squaring, as in NumPy; others as exp(b log
+ * a). */
 FX_FN fx_C fx_pow_C(fx_C a, fx_C b) {
     T u = fx_real_C(b), v = fx_imag_C(b);
     if (u == 0 && v == 0) return fx_complex_R(1, 0);

@@ -1,8 +1,8 @@
-/* Factors of matrices, real and complex. Columns are halved, and what is right of the left half is
- * updated by a product of it: S. Toledo, Locality of reference in LU decomposition with partial
- * pivoting, SIAM Journal on Matrix Analysis and Applications 18(4), 1997. A product of complex
- * matrices is one of real matrices: each row of the right one stands there twice, as it is and
- * times i. */
+/* Factorizations of real and complex matrices. Columns are halved recursively, and the right half
+ * is updated by a product with the left one: S. Toledo, Locality of reference in LU decomposition
+ * with partial pivoting, SIAM Journal on Matrix Analysis and Applications 18(4), 1997. A product
+ * of complex matrices is computed as one of real matrices: each row of the right one occurs
+ * twice, as it is and times i. */
 
 #if INSTANCE == 0
 #define T float
@@ -56,11 +56,11 @@
 
 /* ---- Factors of matrices --------------------------------------------------------------------- */
 
-/* Columns that are factored one by one; those of a Cholesky factor before the others are updated;
- * rows that a thread updates; products that are added up at a time. */
+/* Columns that are factored one by one; columns of a Cholesky factor before the others are
+ * updated; rows that a thread updates; products that are summed at a time. */
 enum { FEW_COLUMNS = 8, FACTOR_COLUMNS = 64, FACTOR_ROWS = 96, FACTOR_DEPTH = 128 };
 
-/* A matrix has no factors, or a system of equations no solution. The first one is reported. */
+/* Records that a matrix has no factors, or a system no solution. The first such error is kept. */
 static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *error)
 {
 #ifdef _OPENMP
@@ -76,7 +76,7 @@ static void no_factors(int64_t column, int64_t size, int64_t where, fx_error *er
 
 static inline R real_T(T a) { return REAL; }
 
-/* By what pivots are compared. */
+/* The number by which pivots are compared. */
 static inline R size_T(T a) { return SIZE; }
 
 static inline R abs_T(T a) { return ABS; }
@@ -104,7 +104,7 @@ static void subtract_few_rows_T(
             subtract_multiple_T(columns, a[i * a_pitch + p], b + p * b_pitch, y + i * y_pitch);
 }
 
-/* A panel of `columns` parts of b, each row PARTS times: the second time its numbers times i. */
+/* A panel of `columns` parts of b, with each row PARTS times: the second time multiplied by i. */
 static inline void factor_panel_T(
     int64_t depth, int columns, const T *b, int64_t b_pitch, R *restrict panel)
 {
@@ -154,7 +154,7 @@ static void subtract_rows_T(
     }
 }
 
-/* y -= a b, its rows shared by threads where there is enough to do. */
+/* y -= a b, with rows divided among threads if there is enough work. */
 static void subtract_product_T(
     int n_threads, int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch,
     const T *b, int64_t b_pitch, T *y, int64_t y_pitch)
@@ -170,7 +170,7 @@ static void subtract_product_T(
     }
 }
 
-/* The sum over one row times the conjugate of the other. */
+/* The sum of one row times the conjugate of the other. */
 static inline T dot_rows_T(int64_t n, const T *a, const T *b)
 {
     T sum = 0;
@@ -179,7 +179,7 @@ static inline T dot_rows_T(int64_t n, const T *a, const T *b)
     return sum;
 }
 
-/* The lower factor of a block of `width` columns, in place. Gives -1, or the first column whose
+/* The lower factor of a block of `width` columns, in place. Returns -1, or the first column whose
  * pivot is not positive. */
 static int64_t cholesky_block_T(int64_t width, T *y, int64_t pitch)
 {
@@ -199,8 +199,8 @@ static int64_t cholesky_block_T(int64_t width, T *y, int64_t pitch)
     return -1;
 }
 
-/* Rows below such a block: y with y factor^H = what is there. `turned` is where their conjugate
- * transpose goes, with rows `turned_pitch` apart. */
+/* Rows below such a block: solves y factor^H = y in place. Their conjugate transpose is stored to
+ * `turned`, with rows `turned_pitch` apart. */
 static void cholesky_rows_T(
     int64_t rows, int64_t width, const T *factor, T *y, int64_t pitch, T *turned,
     int64_t turned_pitch)
@@ -221,8 +221,9 @@ static void cholesky_rows_T(
     }
 }
 
-/* The lower triangle y of x = y y^H, matrices [n, n], of which that of x is read. Gives -1, or the
- * first column whose pivot is not positive. `memory` has room for FACTOR_COLUMNS n. */
+/* The lower triangle y of x = y y^H, for matrices [n, n]; only the lower triangle of x is read.
+ * Returns -1, or the first column whose pivot is not positive. `memory` has room for
+ * FACTOR_COLUMNS n. */
 static int64_t cholesky_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
 {
     for (int64_t i = 0; i < n; i++)
@@ -286,13 +287,13 @@ static int64_t factor_few_T(
     return -1;
 }
 
-/* Where columns start .. end are halved. */
+/* The place at which columns start .. end are halved. */
 static inline int64_t half_of(int64_t start, int64_t end)
 {
     return start + (end - start + 2 * FEW_COLUMNS - 1) / (2 * FEW_COLUMNS) * FEW_COLUMNS;
 }
 
-/* Columns first .. last of rows start .. end become solutions for the lower factor that is in
+/* Solves for columns first .. last of rows start .. end, in place, with the lower factor in
  * columns start .. end, whose diagonal is 1. */
 static void solve_lower_T(
     int n_threads, int64_t columns, int64_t start, int64_t end, int64_t first, int64_t last, T *y)
@@ -336,9 +337,9 @@ static void solve_upper_T(
     solve_upper_T(n_threads, columns, start, half, first, last, y);
 }
 
-/* Factors columns start .. end of a matrix [n, columns] in place, by rows exchanged: below the
- * diagonal is the lower factor, the rest is the upper one. Gives -1, or the first column without a
- * pivot, where it ends. Counts exchanges. */
+/* Factors columns start .. end of a matrix [n, columns] in place, exchanging rows: the lower
+ * factor is below the diagonal, the upper one is the rest. Returns -1, or the first column
+ * without a pivot, where it stops. Counts exchanges. */
 static int64_t factor_rows_T(
     int n_threads, int64_t n, int64_t columns, int64_t start, int64_t end, T *y,
     int64_t *exchanges)
@@ -354,8 +355,8 @@ static int64_t factor_rows_T(
     return factor_rows_T(n_threads, n, columns, half, end, y, exchanges);
 }
 
-/* The solution y [n, k] of x y = b. Gives -1, or the first column of x without a pivot. `memory`
- * has room for n (n + k). */
+/* The solution y [n, k] of x y = b. Returns -1, or the first column of x without a pivot.
+ * `memory` has room for n (n + k). */
 static int64_t solve_T(
     int n_threads, int64_t n, int64_t k, const T *x, const T *b, T *y, T *memory)
 {
@@ -374,8 +375,8 @@ static int64_t solve_T(
     return -1;
 }
 
-/* Sign and logarithm of the size of a determinant, of x [n, n]; 0 and -infinity of a singular one.
- * `memory` has room for n n. */
+/* Sign, and logarithm of the absolute value, of the determinant of x [n, n]; 0 and -infinity if x
+ * is singular. `memory` has room for n n. */
 static void log_determinant_T(int n_threads, int64_t n, const T *x, T *y, T *memory)
 {
     int64_t exchanges = 0;

@@ -1,8 +1,8 @@
 /* The discrete Fourier transform by Stockham's method: T. G. Stockham, High-speed convolution and
  * correlation, AFIPS 1966; P. N. Swarztrauber, FFT algorithms for vector computers, Parallel
- * Computing 1, 1984. Each pass reads one buffer and writes the other, so that nothing is permuted
- * by bits, and its innermost loop goes along memory. Real and imaginary parts lie apart while it
- * computes; the inverse is the transform of numbers whose parts change places. */
+ * Computing 1, 1984. Each pass reads one buffer and writes the other, so that no bit reversal is
+ * needed, and its innermost loop accesses memory in order. Real and imaginary parts are separate
+ * during the computation; the inverse is the transform of numbers with their parts exchanged. */
 
 #if INSTANCE
 #define T float
@@ -12,10 +12,10 @@
 
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 
-/* A pass of radix R takes `count` transforms of `length` = R m points to R `count` of m points.
-   Point p + m j of transform q is at q + count (p + m j); what it becomes at q + count (R p + k).
-   Factors of k and p are at (k - 1) m + p, imaginary parts behind all real ones. `read` and `write`
-   are 2 where parts alternate in memory, as they do before the first pass and after the last
+/* A pass of radix R turns `count` transforms of `length` = R m points into R `count` of m points.
+   Point p + m j of transform q is at q + count (p + m j); its result is at q + count (R p + k).
+   Factors for k and p are at (k - 1) m + p, with imaginary parts after all real ones. `read` and
+   `write` are 2 if parts alternate in memory, as they do before the first pass and after the last
    one. */
 #define FOURIER_LOOP _Pragma("omp simd")
 
@@ -45,11 +45,11 @@ TILE_FUNCTION static void fourier_pass_4_T(const T *restrict xr, const T *restri
                                            T *restrict yr, T *restrict yi, const T *restrict w,
                                            int64_t m, int64_t count, int write)
 {
-    if (write == 2) { /* the last one, of which all factors are 1 */
+    if (write == 2) { /* the last pass, in which all factors are 1 */
         FOURIER_LOOP
         for (int64_t q = 0; q < count; q++)
             fourier_four_T(xr, xi, yr, yi, w, 1, count, 0, q, 1, 2);
-    } else if (count == 1) { /* the first one */
+    } else if (count == 1) { /* the first pass */
         FOURIER_LOOP
         for (int64_t p = 0; p < m; p++) fourier_four_T(xr, xi, yr, yi, w, m, 1, p, 0, 2, 1);
     } else if (count == 4) {
@@ -70,7 +70,7 @@ TILE_FUNCTION static void fourier_pass_2_T(const T *restrict xr, const T *restri
                                            T *restrict yr, T *restrict yi, const T *restrict w,
                                            int64_t m, int64_t count, int write)
 {
-    if (write == 2) { /* the last one, of which all factors are 1 */
+    if (write == 2) { /* the last pass, in which all factors are 1 */
         FOURIER_LOOP
         for (int64_t q = 0; q < count; q++) {
             const T ar = xr[q], br = xr[count + q], ai = xi[q], bi = xi[count + q];
@@ -158,7 +158,7 @@ TILE_FUNCTION static void fourier_pass_5_T(const T *restrict xr, const T *restri
     }
 }
 
-/* Any radix; the roots of unity of so many points are behind the factors. */
+/* Any radix; the roots of unity for that number of points are stored after the factors. */
 TILE_FUNCTION static void fourier_pass_T(const T *restrict xr, const T *restrict xi,
                                          T *restrict yr, T *restrict yi, const T *restrict w,
                                          int64_t radix, int64_t m, int64_t count)
@@ -239,10 +239,10 @@ static void fourier_some_T(const T *restrict x, const T *restrict factors, T *re
 }
 
 /* Transforms by a convolution with a chirp, for sizes with large prime factors: L. Bluestein, A
-   linear filtering approach to the computation of discrete Fourier transform, IEEE Transactions on
-   Audio and Electroacoustics 18, 1970. The convolution is computed by transforms of `length` >=
-   2 size - 1 points. Behind their factors there are the chirp, and the transform of its conjugate
-   over `length`, real parts first. The workspace has room for 8 `length` numbers. */
+   linear filtering approach to the computation of discrete Fourier transform, IEEE Transactions
+   on Audio and Electroacoustics 18, 1970. The convolution is computed by transforms of `length`
+   >= 2 size - 1 points. Their factors are followed by the chirp, and by the transform of its
+   conjugate over `length`, real parts first. The workspace has room for 8 `length` numbers. */
 static void fourier_chirp_T(const T *restrict x, const T *restrict factors, const T *restrict chirp,
                             T *restrict y, int64_t rows, int64_t size, int64_t length,
                             const int *radices, int inverse, T *restrict workspace)
@@ -275,11 +275,11 @@ static void fourier_chirp_T(const T *restrict x, const T *restrict factors, cons
     }
 }
 
-/* Points from which a second thread pays for its fork and join. */
+/* Points from which a second thread is worth its fork and join. */
 enum { FOURIER_PARALLEL = 16384 };
 
-/* Transforms of `rows` rows of `size` complex numbers, by passes of these radices, of which 0 is
-   the end. Threads share the rows; the workspace has room for 4 `size` numbers for each of them. */
+/* Transforms `rows` rows of `size` complex numbers, by passes of these radices, which end with 0.
+   Threads divide the rows; the workspace has room for 4 `size` numbers for each thread. */
 static void fourier_rows_T(const T *restrict x, const T *restrict factors, T *restrict y,
                            int64_t rows, int64_t size, const int *radices, int inverse,
                            T *restrict workspace, int n_threads)
@@ -293,7 +293,7 @@ static void fourier_rows_T(const T *restrict x, const T *restrict factors, T *re
     }
 }
 
-/* The same by fourier_chirp_T, with room for 8 `length` numbers for each thread. */
+/* The same with fourier_chirp_T, and with room for 8 `length` numbers for each thread. */
 static void fourier_chirp_rows_T(const T *restrict x, const T *restrict factors,
                                  const T *restrict chirp, T *restrict y, int64_t rows, int64_t size,
                                  int64_t length, const int *radices, int inverse,

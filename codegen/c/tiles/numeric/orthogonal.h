@@ -1,7 +1,8 @@
 /* QR, eigenvalues and singular values, by orthogonal transforms: reflections make a matrix
- * triangular, tridiagonal or bidiagonal, and rotations diagonal. C and CUDA share the text. Golub
- * and Van Loan, Matrix Computations, 4th edition: 5.1.3 (reflections), 5.2.2 (QR), 8.3.1
- * (tridiagonal), 8.3.5 (its eigenvalues), 5.4.8 (bidiagonal), 8.6.3 (its singular values). */
+ * triangular, tridiagonal or bidiagonal, and rotations make it diagonal. C and CUDA share the
+ * text. Golub and Van Loan, Matrix Computations, 4th edition: 5.1.3 (reflections), 5.2.2 (QR),
+ * 8.3.1 (tridiagonal), 8.3.5 (its eigenvalues), 5.4.8 (bidiagonal), 8.6.3 (its singular
+ * values). */
 
 #if INSTANCE == 0
 #define T float
@@ -27,11 +28,11 @@
 
 /* ---- Orthogonal transforms ------------------------------------------------------------------- */
 
-/* Numbers that are worth sharing by threads, and steps for each eigenvalue, of which it takes 2. */
+/* Numbers that are worth dividing among threads; and steps for each eigenvalue, which takes 2. */
 enum { SHARED_NUMBERS = 1 << 15, STEPS_EACH = 40 };
 
-/* The e for which the largest number times 2**e is from 1/2 to 1, so that no square is too large
- * or lost. */
+/* The exponent e for which the largest number times 2**e is between 1/2 and 1, so that no square
+ * overflows or underflows. */
 FX_FN int power_T(int64_t count, const T *x)
 {
     T largest = 0;
@@ -49,8 +50,9 @@ FX_FN T dot_T(int64_t n, const T *a, const T *b)
     return sum;
 }
 
-/* The v, with 1 in front, and the factor of the reflection x - factor v (v x) that makes a multiple
- * of the first unit vector of v. Gives that multiple, with the sign that LAPACK gives it. */
+/* The v, with first element 1, and the factor of the reflection x - factor v (v x) that turns v
+ * into a multiple of the first unit vector. Returns that multiple, with the sign that LAPACK
+ * uses. */
 FX_FN T reflection_T(int64_t n, T *v, T *factor)
 {
     const T first = v[0], rest = dot_T(n - 1, v + 1, v + 1);
@@ -108,8 +110,8 @@ FX_FN void reflect_T(
         reflect_some_T(rows - row < 4 ? rows - row : 4, n, v, factor, y + row * pitch, pitch);
 }
 
-/* The first `count` columns of a product of reflections, as rows of y: row j of v, from its element
- * j + shift on, is that of reflection j. */
+/* The first `count` columns of a product of reflections, as rows of y: row j of v, from its
+ * element j + shift on, belongs to reflection j. */
 FX_FN void reflected_T(
     int n_threads, int64_t count, int64_t n, int64_t steps, int64_t shift, const T *v,
     const T *factor, T *y, int64_t pitch)
@@ -130,7 +132,7 @@ FX_FN void reflected_T(
     }
 }
 
-/* Turns two rows by the angle of that cosine and sine. */
+/* Rotates two rows by the angle with this cosine and sine. */
 FX_FN void rotate_T(int64_t n, T cosine, T sine, T *a, T *b)
 {
     #pragma omp simd
@@ -141,7 +143,7 @@ FX_FN void rotate_T(int64_t n, T cosine, T sine, T *a, T *b)
     }
 }
 
-/* The length of (x, z), and the cosine and sine that turn it to (length, 0). */
+/* The length of (x, z), and the cosine and sine that rotate it to (length, 0). */
 FX_FN T angle_T(T x, T z, T *cosine, T *sine)
 {
     const T length = HYPOT(x, z);
@@ -150,7 +152,7 @@ FX_FN T angle_T(T x, T z, T *cosine, T *sine)
     return length;
 }
 
-/* The smaller end of the block of rows up to `end` that off-diagonal numbers connect. */
+/* The lower end of the block of rows up to `end` that off-diagonal numbers connect. */
 FX_FN int64_t block_T(int64_t end, const T *d, T *e)
 {
     int64_t start = end;
@@ -165,15 +167,16 @@ FX_FN int64_t block_T(int64_t end, const T *d, T *e)
     return start;
 }
 
-/* The eigenvalue of {{a, b}, {b, d}} that is nearer to d (Wilkinson's shift). */
+/* The eigenvalue of {{a, b}, {b, d}} that is closer to d (Wilkinson's shift). */
 FX_FN T nearer_eigenvalue_T(T a, T b, T d)
 {
     const T half = (a - d) / 2;
     return d - b * b / (half + SIGNED(HYPOT(half, b), half));
 }
 
-/* Sorts rows of `width` numbers by the first one, which is given apart, with one sign for all the
- * rows alike: the first number from `from` on that is not small among them becomes positive. */
+/* Sorts rows of `width` numbers by their first one, which is given separately, and fixes the sign
+ * of each row: the first number from `from` on that is not small compared to the others becomes
+ * positive. */
 FX_FN void order_T(
     int64_t n, int descending, T power, T *d, int64_t width, int64_t from, int64_t pitch, T *y)
 {
@@ -200,8 +203,8 @@ FX_FN void order_T(
     }
 }
 
-/* QR decomposition of x [m, n] into y [k, pitch], whose rows are a column of Q and a row of R.
- * `memory` has room for n (m + 1). */
+/* QR decomposition of x [m, n] into y [k, pitch], each row of which is a column of Q and a row of
+ * R. `memory` has room for n (m + 1). */
 FX_FN void qr_T(
     int n_threads, int64_t m, int64_t n, int64_t k, int64_t pitch, const T *x, T *y, T *memory)
 {
@@ -222,8 +225,8 @@ FX_FN void qr_T(
     reflected_T(n_threads, k, m, steps, 0, columns, factor, y, pitch);
 }
 
-/* The eigenvalues d of a tridiagonal matrix with the diagonal d and e beside it. Rows of v, of
- * `width` numbers, are turned as the matrix is. */
+/* The eigenvalues d of a tridiagonal matrix with the diagonal d and e next to it. Rows of v, of
+ * `width` numbers, are rotated like the matrix. */
 FX_FN void tridiagonal_T(int64_t n, T *d, T *e, int64_t width, T *v, int64_t pitch)
 {
     int64_t end = n - 1;
@@ -250,9 +253,9 @@ FX_FN void tridiagonal_T(int64_t n, T *d, T *e, int64_t width, T *v, int64_t pit
     }
 }
 
-/* The eigenvalues of symmetric x [m, n], of which the lower triangle is read, in ascending order,
- * to y [k, pitch], whose rows are an eigenvalue and, if they are longer, its eigenvector. `memory`
- * has room for n (n + 4). */
+/* The eigenvalues of a symmetric x [m, n], of which the lower triangle is read, in ascending
+ * order, into y [k, pitch], each row of which is an eigenvalue and, if it is longer, its
+ * eigenvector. `memory` has room for n (n + 4). */
 FX_FN void eigh_T(
     int n_threads, int64_t m, int64_t n, int64_t k, int64_t pitch, const T *x, T *y, T *memory)
 {
@@ -288,7 +291,7 @@ FX_FN void eigh_T(
     order_T(n, 0, POWER((T)1, -power), d, width, 1, pitch, y);
 }
 
-/* Takes e[row] out of a bidiagonal block where d[row] is 0, or with row == end e[end - 1]. */
+/* Eliminates e[row] from a bidiagonal block where d[row] is 0, or e[end - 1] if row == end. */
 FX_FN void deflate_T(
     int64_t row, int64_t start, int64_t end, T *d, T *e, int64_t width, T *v, int64_t pitch)
 {
@@ -308,7 +311,7 @@ FX_FN void deflate_T(
 }
 
 /* The singular values d, of any sign, of a bidiagonal matrix with the diagonal d and e above it.
- * Rows of u and v, of so many numbers, are turned as its rows and columns are. */
+ * Rows of u and v, of so many numbers, are rotated like its rows and columns. */
 FX_FN void bidiagonal_T(
     int64_t n, T *d, T *e, int64_t u_width, T *u, int64_t v_width, T *v, int64_t pitch)
 {
@@ -358,8 +361,8 @@ FX_FN void bidiagonal_T(
     }
 }
 
-/* The singular values of x [m, n] in descending order, to y [size, pitch], whose rows are one and,
- * if they are longer, its left and its right singular vector. `memory` has room for
+/* The singular values of x [m, n] in descending order, into y [size, pitch], each row of which is
+ * one and, if it is longer, its left and its right singular vector. `memory` has room for
  * (m + n + 4) size + m + n. */
 FX_FN void svd_T(
     int n_threads, int64_t m, int64_t n, int64_t size, int64_t pitch, const T *x, T *y, T *memory)
@@ -370,7 +373,7 @@ FX_FN void svd_T(
     T *const sums = right_factor + size;
     const int power = power_T(m * n, x);
     const T scale = POWER((T)1, power);
-    T undefined = 0;  /* as it is for NumPy where a number is infinite */
+    T undefined = 0;  /* as in NumPy if a number is infinite */
     for (int64_t i = 0; i < m * n; i++)
         undefined += x[i] - x[i];
     for (int64_t i = 0; undefined != 0 && i < size * pitch; i++)

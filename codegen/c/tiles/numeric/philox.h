@@ -1,13 +1,13 @@
-/* Random bits: Philox 4x32-10, of J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers:
- * as easy as 1, 2, 3", SC 2011. Several blocks of a counter are enciphered side by side, so that
- * vectors hold the same word of each. */
+/* Random bits: Philox 4x32-10, of J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011. Several blocks of a counter are encrypted side by side,
+ * so that vectors hold the same word of each. */
 
 /* ---- Random bits ----------------------------------------------------------------------------- */
 
-/* Blocks side by side; words that one call of random_words gives. */
+/* Blocks that are computed side by side; words that one call of random_words writes. */
 enum { RANDOM_BLOCKS = 16, RANDOM_WORDS = 4096 };
 
-/* The blocks from a counter on, four words each, one behind the other. */
+/* The blocks from a counter on, four words each, one after the other. */
 static inline void random_blocks(
     const uint32_t *key, uint64_t counter, uint32_t stream, uint32_t *y)
 {

@@ -1,9 +1,9 @@
-/* Sorting, in which NaN is the last and positions of equal elements keep their order, and searching
- * in what is sorted. */
+/* Sorting, where NaN is last and positions of equal elements keep their order, and searching in
+ * sorted arrays. */
 
-/* Numbers of type T have keys of type KEY, and PLACE counts them in lanes of the same width, or of
- * 32 bits. SIGN is the sign's bit in the highest byte of a key. The largest key LARGEST and that of
- * INFINITE are asked of floats only. Where a branch does not say otherwise: */
+/* Numbers of type T have keys of type KEY, and PLACE counts them in lanes of the same width, or
+ * of 32 bits. SIGN is the sign bit in the highest byte of a key. LARGEST is the largest key and
+ * INFINITE that of infinity; both are used only for floats. Unless a branch says otherwise: */
 #define KEY T
 #define PLACE int32_t
 #define LARGEST 0
@@ -53,14 +53,14 @@
 
 /* ---- Sorting --------------------------------------------------------------------------------- */
 
-/* Whether a number stands before another one, and is not equal to it. */
+/* Whether a number sorts before another one. */
 static inline bool is_before_T(T a, T b) { return (a < b) OR_LAST; }
 
-/* Elements that are sorted by insertion, before runs of them are merged. */
+/* How many elements are sorted by insertion, before runs of them are merged. */
 enum { SHORT_RUN = 16 };
 
-/* An integer that stands among others as the number does: of a negative float all bits but the sign
- * are turned, and NaN is the largest. */
+/* An integer that has the same order among others as the number: for a negative float all bits
+ * but the sign are inverted, and NaN is the largest. */
 static inline KEY key_of_T(T x)
 {
     KEY key;
@@ -73,7 +73,7 @@ static inline KEY key_of_T(T x)
     return key;
 }
 
-/* The number that a key is of. */
+/* The number with this key. */
 static inline T number_of_T(KEY key)
 {
     if (IS_FLOAT) key ^= (key >> (8 * sizeof(KEY) - 1)) & LARGEST;
@@ -82,9 +82,9 @@ static inline T number_of_T(KEY key)
     return x;
 }
 
-/* The n keys in `from` in order, digit by digit of 8 bits from the lowest one (radix sort); equal
- * keys stay as they are, and `places` go with them unless they are null. The result is whether they
- * are in the second halves then, of arrays that have room for 2 n. */
+/* Sorts the n keys by digits of 8 bits, from the lowest one (radix sort). Equal keys keep their
+ * order, and `places` are moved with the keys unless they are null. Both arrays have room for 2
+ * n; returns whether the result is in their second halves. */
 static inline bool sort_digits_T(int64_t n, KEY *keys, PLACE *places)
 {
     int64_t counts[sizeof(KEY)][256] = {{0}};
@@ -114,8 +114,8 @@ static inline bool sort_digits_T(int64_t n, KEY *keys, PLACE *places)
     return behind;
 }
 
-/* The n keys in `from` in order, by merging; the array that they are in then is returned, and `to`
- * has room for n. */
+/* Sorts the n keys in `from` by merging; returns the array that holds the result. `to` has room
+ * for n. */
 static inline KEY *merge_keys_T(int64_t n, KEY *from, KEY *to)
 {
     for (int64_t start = 0; start < n; start += SHORT_RUN) {
@@ -146,11 +146,11 @@ static inline KEY *merge_keys_T(int64_t n, KEY *from, KEY *to)
     return from;
 }
 
-/* Elements of a row, times the bytes of one, from which on it is sorted by digits: they must be
- * worth their counts. */
+/* Elements of a row, times the bytes of one, from which a row is sorted by digits, when counting
+ * the digits is worthwhile. */
 enum { LONG_ROW = 160 };
 
-/* The n elements that are `stride` apart in x, sorted, to y. `memory` has room for 2 n. */
+/* Sorts the n elements that are `stride` apart in x into y. `memory` has room for 2 n. */
 static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
 {
     KEY *const keys = (KEY *)(void *)memory;
@@ -161,16 +161,16 @@ static void sort_row_T(int64_t n, int64_t stride, const T *x, T *y, T *memory)
     for (int64_t i = 0; i < n; i++) y[i * stride] = number_of_T(sorted[i]);
 }
 
-/* Bytes of a row of `block`: the keys of one place in several rows. */
+/* Bytes of a row of `block`: the keys at one place in several rows. */
 enum { LANE_BYTES = 64 };
 
-/* Rows of at most so many elements are sorted side by side. */
+/* Rows of at most this many elements are sorted side by side. */
 enum { MOST_IN_LANES = 1024 };
 
-/* Columns of a block of n rows, each sorted, and the places of the keys with them unless they are
- * null: pairs are put in order that do not depend on the keys (merge exchange; D. E. Knuth, "The
- * Art of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the smaller place is
- * first. */
+/* Sorts each column of a block of n rows, moving the places with the keys unless they are null.
+ * The pairs that are put in order do not depend on the keys (merge exchange; D. E. Knuth, "The
+ * Art of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the one with the
+ * smaller place comes first. */
 static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
 {
     enum { LANES = LANE_BYTES / sizeof(KEY) };
@@ -211,8 +211,9 @@ static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
     }
 }
 
-/* Where the rows from `lanes` times `part` on begin, so many of all `rows` of n elements that are
- * `stride` apart; how many there are. The others begin where the first one does. */
+/* Finds where the rows from `lanes` times `part` on begin, up to `lanes` of all `rows`, which
+ * have n elements `stride` apart; returns how many there are. The others get the start of the
+ * first one. */
 static inline int64_t begins_of_rows(int64_t part, int64_t lanes, int64_t rows, int64_t n,
                                      int64_t stride, int most, int64_t *begins)
 {
@@ -225,8 +226,8 @@ static inline int64_t begins_of_rows(int64_t part, int64_t lanes, int64_t rows, 
     return count;
 }
 
-/* The rows from `lanes` times `part` on, so many of all `rows`, sorted: n elements that are
- * `stride` apart. `memory` has room for 2 n, and for the block of short rows. */
+/* Sorts the rows from `lanes` times `part` on, up to `lanes` of all `rows`, of n elements that
+ * are `stride` apart. `memory` has room for 2 n, and for the block of short rows. */
 static void sort_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n, int64_t stride,
                         const T *x, T *y, T *memory)
 {
@@ -253,14 +254,15 @@ static void sort_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n, in
     }
 }
 
-/* Whether `a` comes before `b`, and is not equal to it: the larger one does, or the smaller one. */
+/* Whether `a` comes strictly before `b`: the larger one does if `largest`, else the smaller
+ * one. */
 static inline bool comes_first_T(int largest, T a, T b)
 {
     return largest ? is_before_T(b, a) : is_before_T(a, b);
 }
 
-/* The numbers from 0 to n in the order of the keys that they are of, equal keys as they stand. They
- * are in one of the two arrays, which is returned; both have room for n. */
+/* The numbers 0 to n - 1 in the order of their keys; equal keys keep their order. The result is
+ * in one of the two arrays, which is returned; both have room for n. */
 static inline int64_t *order_keys_T(int64_t n, int largest, const T *keys, int64_t *from,
                                     int64_t *to)
 {
@@ -297,11 +299,11 @@ static inline int64_t *order_keys_T(int64_t n, int largest, const T *keys, int64
     return from;
 }
 
-/* The key of an element of which the position counts: zeros of both signs are equal. */
+/* The key of an element whose position is wanted: zeros of both signs are equal. */
 static inline KEY key_of_element_T(T x) { return key_of_T(x == 0 ? (T)0 : x); }
 
-/* The positions that sort the n elements that are `stride` apart in x, to y. `memory` has room for
- * 2 n positions and 2 n elements. */
+/* The positions that sort the n elements that are `stride` apart in x, into y. `memory` has room
+ * for 2 n positions and 2 n elements. */
 static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, int64_t *memory)
 {
     KEY *const keys = (KEY *)(void *)(memory + 2 * n);
@@ -321,8 +323,8 @@ static void sort_positions_T(int64_t n, int64_t stride, const T *x, int64_t *y, 
     for (int64_t i = 0; i < n; i++) y[i * stride] = places[i];
 }
 
-/* The same for the rows from `lanes` times `part` on, so many of all `rows`. `memory` also has room
- * for the blocks of short rows. */
+/* The same for the rows from `lanes` times `part` on, up to `lanes` of all `rows`. `memory` also
+ * has room for the blocks of short rows. */
 static void sort_positions_of_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n,
                                      int64_t stride, const T *x, int64_t *y, int64_t *memory)
 {
@@ -351,8 +353,9 @@ static void sort_positions_of_rows_T(int64_t part, int64_t lanes, int64_t rows, 
     }
 }
 
-/* The positions of the first `size` of the n elements of x that are not 0, in their order, then
- * zeros, to y. Where a mask selects few, it is mostly zeros: words of them are passed at once. */
+/* The positions of the first `size` of the n elements of x that are not 0, in order, followed by
+ * zeros, into y. If a mask selects few, it is mostly zeros, so whole words of zeros are
+ * skipped. */
 static void true_positions_T(int64_t n, int64_t size, const T *x, int64_t *y)
 {
     int64_t count = 0, i = 0;
@@ -369,8 +372,8 @@ static void true_positions_T(int64_t n, int64_t size, const T *x, int64_t *y)
     for (i = count; i < size; i++) y[i] = 0;
 }
 
-/* The key that would stand at `place` if n keys were in order. They are moved: those that come
- * before a pivot to the front, then those that are equal to it (quickselect). */
+/* The key that would be at `place` if the n keys were sorted. The keys are moved: those before a
+ * pivot to the front, then those equal to it (quickselect). */
 static inline T select_key_T(int64_t n, int64_t place, int largest, T *keys)
 {
     int64_t low = 0, high = n;
@@ -409,8 +412,8 @@ static inline T select_key_T(int64_t n, int64_t place, int largest, T *keys)
     return keys[low];
 }
 
-/* Elements that are compared with the worst candidate at once; and up to how many candidates are
- * kept in order. */
+/* The number of elements compared with the worst candidate at once; and the most candidates that
+ * are kept sorted. */
 enum { TOP_BLOCK = 64, FEW = 16 };
 
 /* Keeps the k best of `count` candidates, in their order, and returns the worst of them. */
@@ -433,7 +436,7 @@ static inline T keep_best_T(int64_t count, int64_t k, int largest, T *keys, int6
     return worst;
 }
 
-/* What top_positions does, for a `largest` that is known. */
+/* top_positions for a `largest` that is known at compile time. */
 static inline __attribute__((always_inline)) void
 top_in_order_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x, int64_t *y,
                int64_t *memory)
@@ -451,7 +454,7 @@ top_in_order_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x, in
             for (int64_t i = start; i < end; i++) better |= comes_first_T(largest, x[i], worst);
             if (!better) continue;
         }
-        if (k <= FEW) {  // in order at once
+        if (k <= FEW) {  // sorted immediately
             for (int64_t i = start; i < end; i++) {
                 const T key = x[i * stride];
                 if (is_full && !comes_first_T(largest, key, keys[k - 1])) continue;
@@ -488,10 +491,10 @@ top_in_order_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x, in
     for (int64_t i = 0; i < k; i++) y[i * stride] = at[order[i]];
 }
 
-/* The positions of the k largest (or smallest) of the n elements that are `stride` apart in x, the
- * first of them first, to y. Candidates are those that come before the worst of the k best so far;
- * of them the k best are kept whenever there are over twice as many. `memory` has room for 8 k and
- * 512 numbers. */
+/* The positions of the k largest (or smallest) of the n elements that are `stride` apart in x,
+ * best first, into y. Candidates are elements that come before the worst of the k best so far;
+ * whenever there are more than twice as many as needed, only the k best are kept. `memory` has
+ * room for 8 k and 512 numbers. */
 static void top_positions_T(int64_t n, int64_t k, int64_t stride, int largest, const T *x,
                             int64_t *y, int64_t *memory)
 {
@@ -503,11 +506,12 @@ static void top_positions_T(int64_t n, int64_t k, int64_t stride, int largest, c
     }
 }
 
-/* How many of n ascending elements stand before the value, or with `behind` at most equal to it. */
+/* How many of n ascending elements are less than the value or, with `behind`, equal to it at
+ * most. */
 static int64_t search_sorted_T(int64_t n, const T *x, T value, int behind)
 {
     int64_t low = 0;
-    for (int64_t left = n; left > 0;) {  // without a jump that depends on the value
+    for (int64_t left = n; left > 0;) {  // without a branch that depends on the value
         const int64_t half = (left + 1) / 2;
         const T middle = x[low + half - 1];
         low += half & -(int64_t)(behind ? !is_before_T(value, middle) : is_before_T(middle, value));
