@@ -31,16 +31,16 @@ print(f"{images.shape[0]} images, {np.mean(scores.argmax(axis=1) == labels):.2%}
 
 # %% [markdown]
 # # 2. Trace
-# Tracing runs `forward` once on symbols and writes down what it does. `B` is a named dim: one graph
-# for every batch size. The text is what the model computes, with a type on every value and the
-# module and line it comes from.
+# Tracing runs `forward` once on symbols and records what it does. `B` is a named dim: one graph
+# serves every batch size. The text shows what the model computes, with the type of every value and
+# the module and line it comes from.
 
 # %%
 gm = fx.symbolic_trace(model, x="f32[B,1,8,8]")
 print(gm.graph)
 
 # %% [markdown]
-# Or as a table. Nodes are plain objects to ask.
+# The same as a table. Nodes are plain objects, whose attributes can be read.
 
 # %%
 gm.graph.print_tabular()
@@ -50,8 +50,8 @@ for node in gm.graph.find_nodes(op="call_function", target="relu"):
 
 # %% [markdown]
 # # 3. Rewrite
-# A pass is a function that edits a graph. This one looks for `relu` in front of max pooling and
-# lets them change places: the results stay the same, and `relu` has a quarter of the values to look
+# A pass is a function that edits a graph. This one looks for a `relu` in front of max pooling and
+# swaps the two: the results stay the same, and `relu` has a quarter of the values to look
 # at. The pass gets a copy; `gm` stays as it was.
 
 
@@ -73,8 +73,8 @@ print(fx.diff(gm, moved))
 np.testing.assert_array_equal(moved(images), scores)
 
 # %% [markdown]
-# The same as a pattern and what replaces it, each an ordinary function. It finds `np.maximum(x, 0)`
-# in the model, because every spelling of relu is the same node.
+# The same rewrite as a pattern and its replacement, each an ordinary function. It finds
+# `np.maximum(x, 0)` in the model, because every spelling of relu becomes the same node.
 
 # %%
 again = gm.copy()
@@ -84,10 +84,10 @@ fx.assert_same(again, moved)
 
 # %% [markdown]
 # # 4. Run passes
-# A `PassManager` runs passes in order, checks the graph after each and says what they did. Here
+# A `PassManager` runs passes in order, checks the graph after each and reports what they did. Here
 # batch norm disappears into the weights of the convolution in front of it. Our own pass is left
-# out, because the next stop is C, where `relu` is not a loop of its own anyway: its neighbour computes it
-# on the way, as the pooling kernel below shows.
+# out, because the next step is C, where `relu` is not a loop of its own anyway: a neighbouring
+# kernel computes it along the way, as the pooling kernel below shows.
 
 # %%
 manager = passes.PassManager([passes.fuse_conv_bn, passes.cse, passes.dce])
@@ -97,8 +97,8 @@ print(optimized.graph)
 
 # %% [markdown]
 # # 5. Python again
-# The graph as a Python module that a person could have written; `to_folder` saves it with its
-# weights.
+# Here is the graph as a Python module that a person could have written; `to_folder` saves it with
+# its weights.
 
 # %%
 as_python = fx.compile(optimized, backend="python")
@@ -107,10 +107,10 @@ for name, text in as_python.sources.items():
 
 # %% [markdown]
 # # 6. C
-# The same for C, made to be read, compiled with the machine's compiler and loaded. The model's file
-# opens with its kernels; what they call is in `NAME_tiles.h` and `fx_math.h`. Arguments are checked
-# before any of it runs. (`fx.compile` runs the standard passes itself, so `model` would do as
-# well.)
+# The same for C, written to be readable, compiled with the machine's compiler and loaded. The
+# model's file begins with its kernels; what they call is in `NAME_tiles.h` and `fx_math.h`.
+# Arguments are checked before any of it runs. (`fx.compile` runs the standard passes itself, so
+# passing `model` would work as well.)
 
 # %%
 fast = fx.compile(optimized, backend="c")
@@ -128,7 +128,7 @@ except TypeError as error:
 
 # %% [markdown]
 # # 7. A folder that needs no Python
-# Source, headers, weights, a Makefile, and a self-test with stored inputs and NumPy's outputs.
+# It holds source, headers, weights, a Makefile, and a self-test with stored inputs and NumPy's outputs.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "digits_c"
@@ -140,7 +140,7 @@ shutil.rmtree(folder.parent)
 
 # %% [markdown]
 # # 8. Check
-# Every way to run the model is right about the same images.
+# Every way to run the model classifies the same number of images correctly.
 
 # %%
 for name, run in {"NumPy": model, "Python": as_python, "C": fast}.items():

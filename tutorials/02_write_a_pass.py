@@ -1,4 +1,4 @@
-"""Write a pass: as a loop, as a rule, checked, taken back, tested, and compiled.
+"""Write a pass as a loop and as a rule, check it, undo it, test it, and compile the result.
 
 A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
 
@@ -7,7 +7,7 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A model
-# The feed-forward block of many language models, written as people write it: its activation
+# This is the feed-forward block of many language models, written as people write it: its activation
 # `x / (1 + exp(-x))` is spelled out, and two linear layers read the same input.
 
 # %%
@@ -45,8 +45,8 @@ gm = fx.symbolic_trace(model, x="f32[B,T,16]")
 print(gm.graph)
 
 # %% [markdown]
-# Every line is a node. Look for the place to change as one looks for elements of a web page:
-# `div` that reads an `add` that reads an `exp`.
+# Every line is a node. The place to change can be found as one finds elements of a web page:
+# a `div` that reads an `add` that reads an `exp`.
 
 # %%
 (place,) = gm.graph.find("exp > add > div")
@@ -56,10 +56,10 @@ print(f"{div.format_node().strip()}   {div.loc}: {div.loc.expression}")
 
 # %% [markdown]
 # # 2. A pass is a loop
-# A function that edits `gm.graph`, with torch.fx's names. This one looks at every division. Most of
-# it are questions: is `1` on the left or on the right of `+`? Is it the same `x` twice?
-# `with_origin` gives the new node the module and line of the old one. `exactness` is the promise of
-# the pass: results may differ by rounding, and by nothing else.
+# A pass is a function that edits `gm.graph`; the method names are torch.fx's. This one looks at every
+# division. Most of it consists of questions: is `1` on the left or on the right of `+`? Is it the same
+# `x` twice? `with_origin` gives the new node the module and line of the old one. `exactness` is the
+# promise of the pass: results may differ by rounding, and by nothing else.
 
 
 # %%
@@ -89,7 +89,7 @@ print(fx.diff(gm, by_hand))
 # %% [markdown]
 # # 3. The same as a rule
 # The pattern and its replacement are plain functions. The pattern is traced as the model is, so it
-# finds every spelling: operands of `+` in either order, `np.exp` or `fx.ops.exp`.
+# finds every spelling: the operands of `+` in either order, `np.exp` or `fx.ops.exp`.
 
 
 # %%
@@ -107,7 +107,7 @@ def _(x):
 fx.assert_same(silu(gm), by_hand)
 
 # %% [markdown]
-# A rule brings an example that it must change, and one that it must leave alone. `check_examples`
+# A rule comes with an example that it must change and one that it must leave alone. `check_examples`
 # runs both, checks that what changes computes the same, and is all that the test of a rule needs.
 
 # %%
@@ -116,10 +116,10 @@ silu.counterexample(lambda x, y: x / (1 + np.exp(-y)), "two values", x="f32[4]",
 passes.check_examples(silu)
 
 # %% [markdown]
-# # 4. What a pattern may say
-# `bias=None` may be missing, and `scale`, after the `*`, is any number. `where` asks what a
-# pattern cannot express, and answers True or a reason. Scaling the weights instead of the results is
-# work that `const_fold` does once, before the model runs.
+# # 4. What a pattern can say
+# `bias=None` means that the bias may be missing, and `scale`, after the `*`, is any number. `where`
+# checks what a pattern cannot express, and returns True or a reason. Scaling the weights instead of
+# the results is work that `const_fold` does once, before the model runs.
 
 
 # %%
@@ -146,8 +146,8 @@ scale_weights.counterexample(lambda x, w: 2 * F.linear(x, w), "the weight is an 
 passes.check_examples(scale_weights)
 
 # %% [markdown]
-# A pattern with several results replaces them all. This is for `gate` and `up`: two matrix products
-# of one input become one of twice the width. The replacement may ask for shapes, because it is
+# A pattern with several results replaces them all. This one is for `gate` and `up`: two matrix products
+# of one input become one of twice the width. The replacement may use shapes, because it is
 # traced with the types found at each place.
 
 
@@ -185,7 +185,7 @@ print(manager.report)
 print(fx.diff(gm, fused))
 
 # %% [markdown]
-# # 6. Take it back
+# # 6. Undo it
 # Each pass is a transaction. `undo` takes back the last one, weights included; the report still
 # has the module after each pass.
 
@@ -214,7 +214,7 @@ except RuntimeError:
 # %% [markdown]
 # # 7. A wrong pass
 # `relu` looks like `silu` and is cheaper, so this pass swaps one op. The results differ, and the
-# manager says so: which rewrite, made by which line of the model, on which input; and it writes a
+# manager says so: it names the rewrite, the line of the model and the input, and it writes a
 # file that shows the difference and needs nothing but fxlite.
 
 
@@ -255,7 +255,7 @@ assert difference < 1e-5
 
 # %% [markdown]
 # # 9. A file of its own
-# `fxlite new-pass` writes a pass that works, with examples and a test, to start from.
+# `fxlite new-pass` writes a working pass, with examples and a test, to start from.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

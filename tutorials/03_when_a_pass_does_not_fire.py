@@ -7,8 +7,8 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A model by several authors
-# Three layers, each a convolution, batch norm and hard swish, `x * clip(x + 3, 0, 6) / 6`, which
-# each author wrote differently.
+# The model has three layers, each a convolution, batch norm and hard swish,
+# `x * clip(x + 3, 0, 6) / 6`, which each author wrote differently.
 
 # %%
 import shlex
@@ -63,8 +63,8 @@ gm = fx.symbolic_trace(Net().eval(), x="f32[B,3,32,32]")
 # %% [markdown]
 # # 2. Ask the ledger
 # Fold batch norm into the convolutions, and replace hard swish by the op of that name. Afterwards
-# the ledger has every place that a pass looked at and left alone: which, why, and what it costs,
-# the most expensive first. Bytes are those of intermediate values, which need not be stored.
+# the ledger lists every place that a pass looked at and left alone: which it is, why, and what it
+# costs, the most expensive first. The bytes are those of intermediate values that need not be stored.
 
 
 # %%
@@ -90,7 +90,7 @@ print(passes.ledger(fused))
 
 # %% [markdown]
 # Both entries are about the third layer, and both are right: the layer reads the result of the
-# convolution, and the gate, a second time. The ledger is a list; entries are data.
+# convolution, and the gate, a second time. The ledger is a list, and its entries are data.
 
 # %%
 for entry in passes.ledger(fused):
@@ -108,14 +108,14 @@ explanation = hard_swish.explain(fused)
 print(explanation)
 
 # %% [markdown]
-# Or ask about one node: "why not here?" `find` gets the node, by module and op.
+# Or ask about one node: "why not here?" `find` locates the node by its module and op.
 
 # %%
 (place,) = fused.graph.find('module("layers.2") div')
 print(hard_swish.explain(fused, place.last))
 
 # %% [markdown]
-# `F.relu6` is an op of its own, so this takes a second rule. (`fx.replace_pattern` and
+# `F.relu6` is an op of its own, so it needs a second rule. (`fx.replace_pattern` and
 # `passes.find_matches` are explained by `passes.explain(gm, pattern)` in the same way.)
 
 
@@ -140,9 +140,9 @@ print(activations.statistics)
 print(len(fused.graph.find("hardswish")), "hardswish")
 
 # %% [markdown]
-# Rules that undo each other would go on for ever. The set stops and names them; `analyze_rules` finds
+# Rules that undo each other would run forever. The set stops and names them; `analyze_rules` finds
 # such loops before there is a model, by trying the rules on each other's examples. It also finds
-# rules that never fire, and pairs that give different graphs in the two orders.
+# rules that never fire, and pairs that give different graphs depending on their order.
 
 
 # %%
@@ -171,7 +171,7 @@ except passes.PassError as error:
 
 # %% [markdown]
 # # 5. Ask the graph
-# `find` takes queries like those of CSS: `a > b` is `b` that reads `a`. Which convolutions
+# `find` takes queries like those of CSS: `a > b` is a `b` that reads an `a`. Which convolutions
 # are still in front of a batch norm? Which of their results are read more than once? What is left of
 # the first layer, and which values are the largest?
 
@@ -189,8 +189,8 @@ for query in (
 # %% [markdown]
 # # 6. A model that does not trace
 # A branch or a loop on values is captured from its source. What no graph can hold is refused: an
-# error, or a size, that depends on a value. The trace doctor goes on and lists all problems
-# at once, each with its line and what to write instead.
+# error, or a size, that depends on a value. The trace doctor carries on and lists all problems
+# at once, each with its line and with what to write instead.
 
 
 # %%
@@ -229,7 +229,7 @@ np.testing.assert_allclose(found, scorer(x), rtol=1e-5)
 
 # %% [markdown]
 # # 7. Keep it that way
-# `fxlite check` fails a build when a model grows, or holds what it should not. Here it finds the
+# `fxlite check` fails a build when a model grows, or contains what it should not. Here it finds the
 # layers of the digits classifier that still have a batch norm (no pass has run on it).
 
 

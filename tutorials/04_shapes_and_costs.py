@@ -8,9 +8,9 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. Sizes have names
-# A block of a language model. `B` texts of `T` words each: neither is known when the model is
-# written. `fx.dims` makes the names and says what is known about them. Types take them:
-# `fx.float32[B, T, 64]`; where there is nothing to say, the text `"f32[B,T,64]"` is the same.
+# This is a block of a language model. It takes `B` texts of `T` words each: neither is known when the
+# model is written. `fx.dims` makes the names and says what is known about them. Types use them:
+# `fx.float32[B, T, 64]`; where there is nothing to say, the text `"f32[B,T,64]"` means the same.
 
 # %%
 import shutil
@@ -51,13 +51,13 @@ gm = fx.symbolic_trace(model, x=fx.float32[B, T, 64])
 
 # %% [markdown]
 # # 2. A type on each line
-# Every value has its shape in these names: nothing was run, and nothing was guessed.
+# Every value has its shape in terms of these names: nothing was run, and nothing was guessed.
 
 # %%
 print(gm.graph)
 
 # %% [markdown]
-# The same by module, with parameters and FLOPs.
+# The same by module, with parameters and FLOPs:
 
 # %%
 print(gm.summary())
@@ -65,7 +65,7 @@ print(gm.summary())
 # %% [markdown]
 # # 3. What must hold
 # `min`, `multiple_of` and the program's own `assert` are conditions of the graph. They decide
-# comparisons while tracing, and are checked when the model is called, with the line they come from.
+# comparisons during tracing, and are checked when the model is called; an error names the line.
 
 # %%
 for condition in gm.graph.conditions():
@@ -106,7 +106,7 @@ report = passes.cost(gm)
 print(report)
 
 # %% [markdown]
-# You can put sizes in, make a table, or draw a curve.
+# You can substitute sizes, make a table, or draw a curve.
 
 # %%
 print(report.evaluate(B=8, T=128).total)
@@ -116,7 +116,7 @@ report.plot("flops", folder / "flops.svg", B=1, T=range(8, 513, 8))
 
 # %% [markdown]
 # The attention matrix grows with the square of `T`. From which `T` on does it take more FLOPs than
-# all the rest? The formulas are sympy expressions, so you can compute with them.
+# everything else? The formulas are sympy expressions, so you can compute with them.
 
 # %%
 flops = report.total.flops
@@ -126,7 +126,7 @@ print("attention takes more from T =", int((flops - square) / square * T) + 1)
 
 # %% [markdown]
 # Which is the better order for the product of three matrices? That depends on `N`, and the costs
-# say how: the comparison is for all sizes.
+# say how: the comparison holds for all sizes.
 
 # %%
 matrices = "f32[N,64]", "f32[64,64]", "f32[64,64]"
@@ -137,7 +137,7 @@ print("x @ (a @ b) takes fewer FLOPs for", passes.pays_when(left, right, "N", by
 
 # %% [markdown]
 # # 6. Memory over time
-# Which values are held while each node runs, and when they take the most: as text and as a picture.
+# The timeline shows which values are held while each node runs, and when they take the most memory.
 
 # %%
 timeline = passes.memory_timeline(gm, {"B": 1, "T": 128})
@@ -169,8 +169,8 @@ for shape in [(1, 12, 64), (1, 520, 64), (1, 8, 60)]:
 
 # %% [markdown]
 # # 8. Fixed sizes
-# Where only one size is needed, `specialize` puts it in, and the graph remembers that. A size that
-# breaks a condition is refused.
+# Where only one size is needed, `specialize` substitutes it, and the graph remembers that. A size that
+# violates a condition is refused.
 
 # %%
 fixed = gm.specialize(T=128)

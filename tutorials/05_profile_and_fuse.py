@@ -1,4 +1,4 @@
-"""Profile a model, find the slow spot, write a fusion, see what it brings, predicted and measured.
+"""Profile a model, find the slow spot, write a fusion, and predict and measure what it gains.
 
 A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
 
@@ -7,7 +7,7 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A model
-# It gives a text one of 400 topics: each word gets a vector, a normalization and an activation,
+# It scores a text on 400 topics: each word gets a vector, a normalization and an activation,
 # both written by hand, then a score for each topic; the text's scores are the mean of its words'.
 
 # %%
@@ -44,7 +44,7 @@ words = np.random.default_rng(0).integers(0, 1000, (4, 128))
 
 # %% [markdown]
 # # 2. Where does the time go?
-# `passes.profile` measures each node as NumPy runs it, and compares it with the machine's limits.
+# `passes.profile` measures each node as NumPy runs it, and compares the time with the machine's limits.
 
 # %%
 profile = passes.profile(gm, words)
@@ -52,7 +52,7 @@ print(profile)
 
 # %% [markdown]
 # Compiled to C, the model has few kernels: the ops in one row are computed in one loop. The same
-# table by source line, and `blame`, the file with the time of each line.
+# table follows by source line, and `blame` shows the file with the time of each line.
 
 # %%
 compiled = passes.profile(gm, words, backend="c")
@@ -61,14 +61,14 @@ print(blame_text(compiled, __file__))
 
 # %% [markdown]
 # The last line takes most of the time. Its kernel is a matrix product, and it comes close to what the
-# machine can do ("bound"), so making the kernel faster would bring little. Less work would: the
+# machine can do ("bound"), so making the kernel faster would gain little. Less work would help: the
 # mean of a linear layer's results is the layer applied to the mean of its inputs, and then there is
 # one row to multiply for each text instead of one for each word.
 
 # %% [markdown]
 # # 3. A fusion
-# The pattern is how the model says it, the replacement how it should be computed. `where` refuses
-# what is not the same: a mean over the axis that the layer multiplies.
+# The pattern is how the model writes it, the replacement how it should be computed. `where` refuses
+# what would not be the same: a mean over the axis that the layer multiplies.
 
 
 # %%
@@ -94,8 +94,8 @@ mean_first.counterexample(lambda x: F.linear(x, W).mean(1), "two axes", x="f32[5
 passes.check_examples(mean_first)
 
 # %% [markdown]
-# # 4. What should it bring?
-# Costs are formulas in `B` and `T`: compare them, ask from which size on the fusion pays, draw
+# # 4. What should it gain?
+# Costs are formulas in `B` and `T`: compare them, ask from which size on the fusion pays, and draw
 # both.
 
 # %%
@@ -110,10 +110,10 @@ print(sorted(path.name for path in folder.iterdir()))
 shutil.rmtree(folder)
 
 # %% [markdown]
-# # 5. What does it bring?
-# `before_after` runs the program before and after each pass alternately. "predicted" is the change of
-# the least time that the machine's roofs allow, "measured" that of the clock, with its noise. In C,
-# all that `fx.compile` does by itself happens on both sides: what is left is the gain of the pass.
+# # 5. What does it gain?
+# `before_after` runs the program before and after each pass, alternately. "predicted" is the change in
+# the least time that the machine's roofs allow, "measured" the change in measured time, with its noise.
+# In C, everything that `fx.compile` does by itself happens on both sides: what is left is the pass's gain.
 
 # %%
 for backend in ("python", "c"):
@@ -123,8 +123,8 @@ for backend in ("python", "c"):
 # # 6. Is every fusion a gain?
 # The activation written by hand is `silu`: four nodes become one. But in C the four were one loop already,
 # part of the kernel of the linear layer before them. There are as many kernels after as before, so
-# nothing is predicted, and the clock says what the other way to compute it is worth. That is good
-# to know before somebody maintains a pass for it.
+# no gain is predicted, and the measurement shows whether the other way to compute it is any faster. That
+# is good to know before somebody maintains a pass for it.
 
 
 # %%
@@ -143,7 +143,7 @@ print(f"silu: {step.before.parts} kernels before, {step.after.parts} after")
 
 # %% [markdown]
 # # 7. And now?
-# The result is that of the model. Profiled again, another line comes first.
+# The result equals that of the model. Profiled again, another line comes first.
 
 # %%
 fast = fx.compile(fused)
@@ -154,7 +154,7 @@ for entry in passes.profile(fused, words, backend="c").by_line():
     print(f"{entry.label}: {1e6 * entry.seconds:.0f} µs")
 
 # %% [markdown]
-# The same on the command line, for passes in a file of their own, and for the passes that
+# The same works on the command line, for passes in a file of their own, and for the passes that
 # `fxlite compile` runs:
 #
 #     fxlite profile model.py:Topics --input "words=i64[B,T]" --backend c

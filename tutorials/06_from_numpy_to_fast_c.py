@@ -1,4 +1,4 @@
-"""From a ResNet block and a transformer block in NumPy to their C, read kernel by kernel.
+"""From a ResNet block and a transformer block in NumPy to their C code, read kernel by kernel.
 
 A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
 
@@ -7,7 +7,7 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A ResNet block
-# Two 3×3 convolutions with batch normalization, and a sum. It runs on NumPy arrays as it stands.
+# The block has two 3×3 convolutions with batch normalization, and a sum. It runs on NumPy arrays as it stands.
 
 # %%
 import re
@@ -42,7 +42,7 @@ fn = fx.compile(gm)
 
 # %% [markdown]
 # # 2. What the passes did
-# `optimized` is the graph that was emitted. The batch normalizations are gone: they are a factor
+# `optimized` is the graph from which C was emitted. The batch normalizations are gone: they are a factor
 # and a term for each channel, and `fuse_conv_bn` put both into the convolutions' weights.
 
 # %%
@@ -51,9 +51,9 @@ for kernel in fn.kernels:
     print(f"{kernel.name}: {' -> '.join(node.target.name for node in kernel.nodes)}")
 
 # %% [markdown]
-# # 3. Reading the source from below
+# # 3. Reading the source from the end
 # A file ends with the function to call. It says where each weight and each value is stored, and then
-# has one line for each kernel: what it reads, what it writes, and the type of what it makes.
+# has one line for each kernel: what it reads, what it writes, and the type of what it computes.
 
 
 # %%
@@ -86,8 +86,8 @@ print("\n".join(line[20:] for line in lines[place - 3 : place + 2]))
 
 # %% [markdown]
 # # 4. Why this plan?
-# The comment names it: Winograd's algorithm, which computes 4×4 output pixels by 36 products per
-# pair of channels where the definition has 144. It is right for a 3×3 kernel of stride 1 between
+# The comment names it: Winograd's algorithm, which computes 4×4 output pixels with 36 products per
+# pair of channels, where the definition has 144. It suits a 3×3 kernel of stride 1 between
 # many channels. Other convolutions get other plans; each heading says which, and why.
 
 # %%
@@ -100,8 +100,8 @@ for title, layer, size in [
     print(f"--- {title}\n{heading(fx.compile(layer, size), 0)}")
 
 # %% [markdown]
-# Fewer products are not free: sums of transformed pixels round differently. The transforms' points
-# are chosen for a small error; compare with float64.
+# Fewer products have a price: sums of transformed pixels round differently. The transforms' points
+# are chosen for a small error; here is a comparison with float64.
 
 # %%
 x = np.random.default_rng(0).standard_normal((2, 32, 28, 28)).astype(np.float32)
@@ -152,7 +152,7 @@ for kernel in fn.kernels:
 # %% [markdown]
 # Two passes matter here. `merge_linears` made one product of query, key and value, which read the
 # same rows; its parts are slices, which cost nothing. `fuse_attention` recognized attention in what
-# the program writes out, and made it the op that has a kernel. The counts before and after:
+# the program writes out, and replaced it by the op that has a kernel. The counts before and after:
 
 # %%
 names = [n.target.name for n in fn.optimized.graph.nodes if n.op == "call_function"]
@@ -161,7 +161,7 @@ print(f"{names.count('scaled_dot_product_attention')} attention")
 
 # %% [markdown]
 # In the attention kernel, a tile of queries times a block of keys becomes scores in the cache, then
-# weights, and these are multiplied with the values there. The matrix [T,T] of scores is nowhere:
+# weights, which are multiplied by the values there. The matrix [T,T] of scores is never stored:
 
 # %%
 attention = next(i for i, k in enumerate(fn.kernels) if k.anchor and "attention" in k.anchor.name)
@@ -170,15 +170,15 @@ memory = {steps: fn.workspace_bytes({"B": 1, "T": steps}) for steps in (1024, 20
 print(f"workspace grows {memory[2048] / memory[1024]:.1f} times where T doubles")
 
 # %% [markdown]
-# A linear layer is a product with *packed panels*: weights were sorted when the model was compiled,
+# A linear layer is a product with *packed panels*: the weights were reordered when the model was compiled,
 # so that the inner loop reads 32 columns one after the other. The heading has the numbers:
 
 # %%
 print(heading(fn, len(fn.kernels) - 1))
 
 # %% [markdown]
-# That inner loop is the same for every product and convolution of a file. It is at the top,
-# once, with everything else that the kernels call. What they do not call is left out.
+# That inner loop is the same for every product and convolution of a file. It is written once, at the
+# top, with everything else that the kernels call. What they do not call is left out.
 
 # %%
 helpers = re.findall(r"^/\* -+ (.*?) -+ \*/$", next(iter(fn.sources.values())), re.M)
@@ -186,7 +186,7 @@ print(helpers)
 
 # %% [markdown]
 # # 6. The numbers
-# `profile` compares each kernel with what the machine could do at most ("roof"): multiply-adds in
+# `profile` compares each kernel with the most that the machine could do ("roof"): multiply-adds in
 # registers, bytes from memory. Where a kernel is near its roof, only less work makes it faster.
 
 # %%
@@ -196,8 +196,8 @@ print(passes.profile(model, x, backend="c"))
 # %% [markdown]
 # # 7. Threads
 # Tasks do not depend on the number of threads, nor does the order of any sum, so results are equal
-# bit by bit. Kernels with little work use one thread: a comment at the top says from how much work on
-# another thread is worth it.
+# bit by bit. Kernels with little work use one thread: a comment at the top says how much work
+# another thread must have to pay off.
 
 # %%
 one, two = (fx.compile(model, threads=threads)(x) for threads in (1, 2))
@@ -206,7 +206,7 @@ assert np.array_equal(one, two)
 
 # %% [markdown]
 # # 8. Precision
-# `matmul_precision` has torch's names. "highest", the default, is true float32. What the others
+# `matmul_precision` uses torch's names. "highest", the default, is true float32. What the others
 # may give up is in [docs/fast_c.md](../docs/fast_c.md); measure what it does to *your* results.
 
 # %%
@@ -218,9 +218,9 @@ for precision in ("highest", "high", "medium"):
 
 # %% [markdown]
 # # 9. To another machine
-# A saved folder needs a C compiler and make, no Python. Vector instructions are chosen when the C
-# is compiled, so one source serves all: `make` alone is for this machine, and `ARCH` names
-# another one. The test runs the model on stored inputs and compares with stored outputs.
+# A saved folder needs a C compiler and make, but no Python. Vector instructions are chosen when the C
+# is compiled, so one source serves all: `make` alone builds for this machine, and `ARCH` names
+# another one. The test runs the model on stored inputs and compares the results with stored outputs.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "block"

@@ -7,8 +7,8 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A float model
-# The digits classifier of the first tutorial, with its trained weights. Accuracy is measured on the
-# images held out from training; calibration uses images that it was trained on.
+# This is the digits classifier of the first tutorial, with its trained weights. Accuracy is measured on
+# the images held out from training; calibration uses images that it was trained on.
 
 # %%
 import shutil
@@ -38,9 +38,9 @@ print(f"float32: {accuracy(gm):.2%} right")
 
 # %% [markdown]
 # # 2. Prepare, calibrate, convert
-# A mapping says who gets which config; here everything is static int8: weights and activations are
-# integers, with scales that are found now. `prepare` puts observers into the graph, calling it on
-# data is calibration, `convert` writes the integer graph.
+# A mapping says which nodes get which config; here everything is static int8: weights and activations
+# are integers, with scales that are found now. `prepare` puts observers into the graph, calling it on
+# data calibrates it, and `convert` writes the integer graph.
 
 # %%
 mapping = q.QConfigMapping().set_global(q.static_int8())
@@ -54,7 +54,7 @@ print(f"static_int8: {accuracy(qgm):.2%} right")
 
 # %% [markdown]
 # Batch norm and relu are gone: they are part of the weights and of the lower bound of `requantize`.
-# Max pooling and reshape run on integers as they are. No value between the image and the scores is
+# Max pooling and reshape run on integers unchanged. No value between the image and the scores is
 # a float.
 
 # %% [markdown]
@@ -72,8 +72,8 @@ for backend in ("python", "c"):
 # %% [markdown]
 # # 4. Other schemes
 # *dynamic* finds the scale of each image's activations at run time; *weight only* computes with
-# floats and stores only the weights as integers. The shorthand `quantize` is prepare, calibrate
-# and convert.
+# floats and stores only the weights as integers. The function `quantize` is short for prepare,
+# calibrate and convert.
 
 # %%
 for config in (q.static_int8(), q.dynamic_int8(), q.weight_only_int8(), q.weight_only_int4()):
@@ -83,10 +83,10 @@ for config in (q.static_int8(), q.dynamic_int8(), q.weight_only_int8(), q.weight
 
 # %% [markdown]
 # # 5. A model that loses accuracy
-# Not every model is this easy. Relu passes positive factors on, so the first convolution's channels
-# can be scaled by any numbers and the second one's weights by their inverses: the same function,
-# in floats. Training does that by itself, most of all in networks with depthwise convolutions. Here
-# it is done by hand: channels between 1 and 256 times as large.
+# Not every model is this easy. Relu lets positive factors through, so the first convolution's channels
+# can be scaled by any positive numbers and the second one's weights by their inverses: the function is
+# the same, in floats. Training does that by itself, most of all in networks with depthwise convolutions.
+# Here it is done by hand: channels become between 1 and 256 times as large.
 
 # %%
 model = trained()
@@ -100,8 +100,8 @@ print(f"skewed, static_int8: {accuracy(broken):.2%} right")
 
 # %% [markdown]
 # # 6. Which layer is it?
-# `sensitivity` runs each layer in float and, from the same operands, by each scheme, and compares:
-# the signal-to-noise ratio (SQNR) in decibels. 6 dB correspond to one bit.
+# `sensitivity` runs each layer in float and, from the same operands, in each scheme, and compares the
+# results by their signal-to-noise ratio (SQNR) in decibels. 6 dB correspond to one bit.
 
 # %%
 found = q.sensitivity(skewed, batches)
@@ -110,8 +110,8 @@ worst = min(found.sqnr("static_int8").items(), key=lambda item: item[1])
 print(f"worst: {worst[0]}, {worst[1]:.1f} dB")
 
 # %% [markdown]
-# It is the second convolution: one scale has to serve all channels that it reads, and for the small
-# ones nothing is left. The picture paints each layer by its ratio.
+# It is the second convolution: one scale has to serve all channels that it reads, which leaves
+# nothing for the small ones. The picture colors each layer by its ratio.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -120,11 +120,11 @@ print(f"sensitivity.svg: {(folder / 'sensitivity.svg').stat().st_size > 1000}")
 
 # %% [markdown]
 # # 7. A plan within a budget
-# At most half a point of accuracy may be lost. `plan` turns layers into integers, those with the most gain for
-# the least loss first, and runs the quantized model to see how far it can go. The gain is bytes
+# At most half a point of accuracy may be lost. `plan` makes layers integer, those with the most gain for
+# the least loss first, and runs the quantized model to see how far it can go. The gain is counted in bytes
 # of weights here, which are the same everywhere. By default it is time, as predicted from the rates
-# of this machine (`fxlite info --roofs`): a processor that multiplies floats as fast as
-# integers keeps small layers in float.
+# of this machine (`fxlite info --roofs`): on a processor that multiplies floats as fast as
+# integers, small layers stay in float.
 
 # %%
 plan = q.plan(skewed, batches, metric=accuracy, max_accuracy_drop=0.005, schemes=["static_int8"], minimize="bytes")
@@ -144,7 +144,7 @@ print(f"mixed: {accuracy(mixed):.2%} right, {report.integer_share:.0%} of the wo
 # %% [markdown]
 # # 8. Or repair the model
 # The reason is known, so it can be removed. `equalize` chooses the factors between two layers
-# so that their channels have ranges of equal size, which is the same function in floats. After it
+# so that their channels have ranges of equal size; in floats the function is the same. After that,
 # everything can be int8.
 
 # %%
@@ -158,7 +158,7 @@ print(f"conv2: {before:.1f} dB before, {after:.1f} dB after")
 
 # %% [markdown]
 # # 9. C
-# The mixed model as a folder of C that needs no fxlite: source, header, weights, and a self-test
+# The mixed model becomes a folder of C that needs no fxlite: source, header, weights, and a self-test
 # with NumPy's results.
 
 # %%
@@ -176,10 +176,10 @@ assert done.returncode == 0
 shutil.rmtree(folder)
 
 # %% [markdown]
-# The same on the command line, with inputs by name in a file of NumPy's:
+# The same works on the command line, with inputs by name in an .npz file:
 #
 #     fxlite quantize digits.py:Digits --input "x=f32[B,1,8,8]" --weights digits.safetensors \
 #         --data images.npz --min-sqnr 30 --write-plan plan.toml -o mixed.fxl
 #     fxlite compile mixed.fxl --backend c -o out/
 #
-# How fast integers are beside other run-times: docs/benchmarks_quantized.md.
+# How fast integers are in comparison with other runtimes is in docs/benchmarks_quantized.md.

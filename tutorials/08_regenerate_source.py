@@ -1,4 +1,4 @@
-"""Source back from a graph: a new file, a patch on one's own file, another dialect, and C.
+"""Source code from a graph: a new file, a patch to an existing file, another dialect, and C.
 
 A script in cells (`# %%`), for an editor or notebook that knows them, or to run from top to bottom:
 
@@ -7,7 +7,7 @@ A script in cells (`# %%`), for an editor or notebook that knows them, or to run
 
 # %% [markdown]
 # # 1. A model as somebody wrote it
-# It is in a file of its own, as models are: with comments, a docstring and a list of blocks.
+# The model is in a file of its own, as models are, with comments, a docstring and a list of blocks.
 
 # %%
 import difflib
@@ -67,7 +67,7 @@ folder = Path(tempfile.mkdtemp())
 
 
 def imported(path):
-    """A module of Python from a file."""
+    """Import a Python file as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
@@ -83,8 +83,8 @@ print(len(gm.graph.nodes), "nodes")
 # %% [markdown]
 # # 2. The graph as a file again
 # The trace is a flat list of calls. `source()` turns it into what the author wrote: classes for
-# modules, one for all four blocks, a loop over them, layers with their arguments, the names of
-# variables, comments and docstrings. Comments at the ends of lines say the shapes.
+# modules, one class for all four blocks, a loop over them, layers with their arguments, the names of
+# variables, comments and docstrings. Comments at the ends of lines give the shapes.
 
 # %%
 source = gm.source()
@@ -122,8 +122,8 @@ print(fx.diff(fused, edited, context=0))
 
 # %% [markdown]
 # # 4. For those who do not have fxlite
-# The dialect `numpy` needs only NumPy: functions that NumPy does not have are in the file.
-# `torch` gives an `nn.Module` that takes the same weights.
+# The dialect `numpy` needs only NumPy: functions that NumPy does not have are defined in the file.
+# `torch` produces an `nn.Module` that takes the same weights.
 
 # %%
 in_numpy = fused.source(dialect="numpy")
@@ -132,9 +132,9 @@ print(in_numpy[in_numpy.index("class Block") :].split("\n\n\n")[0])
 print(fused.source(dialect="torch").split("\n\n\n")[1])
 
 # %% [markdown]
-# # 5. A patch on the file itself
-# A regenerated file is a new one. `fxlite optimize` changes the file that is there, and nothing in
-# it that passes left alone. The patch is proven before it is printed: the patched program, with
+# # 5. A patch to the file itself
+# A regenerated file is a new one. `fxlite optimize` changes the existing file, and touches nothing in
+# it that passes left alone. The patch is verified before it is printed: the patched program, with
 # converted weights, computes what the optimized graph computes (docs/patches.md).
 
 # %%
@@ -148,8 +148,8 @@ else:
 
 # %% [markdown]
 # # 6. And C
-# The model's file begins with the model: its weights as structs, the blocks an array. At its end is
-# the function that reads like `forward`: equal layers are a loop.
+# The model's file begins with the model: its weights as structs, and the blocks as an array. At its end
+# is the function that reads like `forward`: equal layers are a loop.
 
 # %%
 compiled = fx.compile(gm)

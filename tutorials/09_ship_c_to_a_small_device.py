@@ -10,7 +10,7 @@ It needs a C compiler; steps that need a cross compiler or an emulator are left 
 # %% [markdown]
 # # 1. Sizes are numbers
 # The digits classifier of tutorial 1 takes `B` images at once. A microcontroller looks at one, and
-# has no use for a size that is only known when a call is made. So B becomes a number.
+# has no use for a size that is only known when a call is made. So `B` is set to a number.
 
 # %%
 import shutil
@@ -33,10 +33,10 @@ except fx.errors.CodegenError as error:
 gm = gm.specialize(B=1)
 
 # %% [markdown]
-# # 2. What it takes
+# # 2. What it needs
 # The back end "embedded" emits loops and constants. What a device must have is known before
 # anything is put on it. Weights and arena follow from the model; code and stack are measured with
-# a compiler for Cortex-M4 if there is one here, else with this machine's.
+# a compiler for Cortex-M4 if there is one here, and otherwise with this machine's.
 
 # %%
 floats = fx.compile(gm, backend="embedded")
@@ -45,15 +45,15 @@ print(*floats.memory.lines(), sep="\n")
 # %% [markdown]
 # # 3. The C
 # The interface is a function, and a macro that says how large the arena is. Where the arena lies is
-# the caller's choice: between calls it may serve something else.
+# the caller's choice: between calls it can be used for something else.
 
 # %%
 header = floats.sources["digits.h"]
 print(header[header.index("/** Bytes of constants") : header.index("#ifdef __cplusplus\n}")])
 
 # %% [markdown]
-# The model is one file. Values share the arena, and a comment says which value is where, and
-# when: look there if the arena is too large. A convolution is the loops that one
+# The model is one file. Values share the arena, and a comment says where each value lies, and
+# when: look there if the arena is too large. A convolution consists of the loops that one
 # would write by hand. The loops over the kernel cover the part of it that lies inside the image,
 # and what follows the convolution (bias, relu) is computed when a sum is complete.
 
@@ -64,10 +64,10 @@ print(source[source.index("/* relu_1: ") : source.index("/* max_pool2d: ")])
 print(source[source.index("void digits_run(") :])
 
 # %% [markdown]
-# # 4. A quarter of it
+# # 4. A quarter of the size
 # With 8-bit integers, weights take a quarter of the flash and values a quarter of the RAM, and
-# a processor without floating point has little to emulate: a multiplication for each result. Ranges
-# come from images (tutorial 7 says more); these were not seen in training.
+# a processor without floating point has little to emulate: one multiplication per result. The ranges
+# come from images (tutorial 7 says more) that were not seen in training.
 
 # %%
 mapping = q.QConfigMapping().set_global(q.static_int8())
@@ -89,7 +89,7 @@ print("integers, C and NumPy equal:", np.array_equal(small(first), integers(firs
 
 # %% [markdown]
 # # 5. A folder
-# The self-test contains its data, since there is no file system; it only needs `printf`.
+# The self-test contains its own data, since there is no file system; it only needs `printf`.
 
 # %%
 folder = Path(tempfile.mkdtemp()) / "digits"
@@ -99,7 +99,7 @@ print((folder / "README.txt").read_text())
 
 
 def make(*arguments):
-    """What make says."""
+    """Run make in the folder; returns what it prints."""
     command = ["make", "-s", "-C", folder, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -108,7 +108,7 @@ if shutil.which("make") and shutil.which("cc"):
     print(make("test"))
 
 # %% [markdown]
-# On ARM: a cross compiler of a Linux distribution and qemu run the self-test as Thumb code.
+# On ARM: a cross compiler from a Linux distribution and qemu run the self-test as Thumb code.
 
 # %%
 if all(map(shutil.which, ("make", "arm-linux-gnueabihf-gcc", "qemu-arm"))):
@@ -128,7 +128,7 @@ else:
 #     float scores[10];
 #     digits_run(pixels, scores, arena);
 #
-# The same on the command line, which prints what it takes (docs/embedded.md says what is promised):
+# The same on the command line, which prints what the model needs (docs/embedded.md says what is promised):
 #
 #     fxlite compile digits.py:Digits --input "x=f32[1,1,8,8]" --weights digits.safetensors \
 #         --backend embedded -o out/

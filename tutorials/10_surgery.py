@@ -10,7 +10,7 @@ It needs no C compiler.
 # %% [markdown]
 # # 1. Probes
 # What values occur inside the model? These are statistics of all of them on some images: ranges,
-# means, and how many numbers a relu made zero.
+# means, and how many numbers a relu set to zero.
 
 # %%
 import numpy as np
@@ -25,7 +25,7 @@ print(passes.activation_statistics(gm, [images[:100]]))
 
 # %% [markdown]
 # A tap passes the values of some nodes to a function whenever the module runs, here to count how
-# often each channel of the second relu is on. Compiled code does the same. `untap` removes it.
+# often each channel of the second relu is active. Compiled code does the same. `untap` removes the tap.
 
 # %%
 alive = np.zeros(32)
@@ -42,10 +42,10 @@ assert passes.untap(tapped).graph == gm.graph
 
 # %% [markdown]
 # # 2. Pruning
-# 30 % of the channels are removed, those with the smallest weights, with all that depends on them:
-# the norms' numbers and the features after the flatten. Weights keep their names. A pass that is
-# meant to change results says so, and a metric bounds the loss: beyond it, the pass is undone.
-# The weights are not trained further here, as one would do next.
+# 30 % of the channels are removed, those with the smallest weights, together with all that depends on
+# them: the parameters of the norms and the features after the flatten. Weights keep their names. A pass
+# that is meant to change results says so, and a metric bounds the loss: beyond it, the pass is undone.
+# The weights are not trained further here, which would be the next step.
 
 
 # %%
@@ -68,7 +68,7 @@ count_of = {m: sum(v.size for v in m.state_dict().values()) for m in (gm, small)
 print(f"{count_of[gm]} numbers became {count_of[small]}; accuracy {accuracy(small):.4f}")
 
 # %% [markdown]
-# What cannot shrink is refused before anything changes, with the reason.
+# What cannot shrink is refused, with the reason, before anything changes.
 
 # %%
 try:
@@ -78,8 +78,8 @@ except fx.errors.ArgumentError as error:
 
 # %% [markdown]
 # # 3. Adapters
-# LoRA adds two small weights to the last layer, which change nothing at first. Here B is set to a
-# number that training would find, then the adapter is merged into the weight.
+# LoRA adds two small weights to the last layer, which change nothing at first. Here B is set to
+# numbers as training would find them, then the adapter is merged into the weight.
 
 # %%
 adapted = passes.add_lora(gm, "linear", rank=2, alpha=4)
@@ -93,8 +93,8 @@ assert merged.graph == gm.graph and passes.remove_lora(adapted).graph == gm.grap
 
 # %% [markdown]
 # # 4. Other layers
-# Another activation in place of each relu; and three layers in that of one, with their weights
-# under its path. Then two of them share a weight.
+# Each relu is replaced by another activation, and one layer by three, whose weights are stored
+# under its path. Then two of the three share a weight.
 
 # %%
 smooth = passes.swap(gm, where="relu", layer=nn.GELU())

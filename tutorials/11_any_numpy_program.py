@@ -9,9 +9,9 @@ It needs a C compiler.
 
 # %% [markdown]
 # # 1. The program
-# A filter for photographs with dead pixels, as people write it: loops over the picture, a window
+# This is a filter for photographs with dead pixels, as people write it: loops over the picture, a window
 # around each pixel, an `if` on values, writes into arrays, and masks that select as many pixels as
-# there happen to be. Nothing in it knows fxlite.
+# there happen to be. Nothing in it knows about fxlite.
 
 # %%
 import numpy as np
@@ -57,8 +57,8 @@ print(f"{len(compiled(photo, 2.0)[1])} with another one, by the same code: {len(
 # %% [markdown]
 # # 3. The graph
 # A loop is a node whose body is a graph of its own; it prints as Python's `for` and `if`. A result
-# whose size values decide is an array with room for all pixels, and a count: the comment at
-# `return` says which. `explain` says why loops were kept, and why a version was needed.
+# whose size depends on values is an array with room for all pixels, and a count: the comment at
+# `return` says which. `explain` says why loops were kept, and why a new version was needed.
 
 # %%
 text = compiled.graph.text(full=True)
@@ -66,8 +66,8 @@ print("\n".join(line for line in text.splitlines() if "for " in line or "return"
 
 # %% [markdown]
 # # 4. C
-# The same as source for a program that knows nothing of Python: the arrays of the results, and the
-# counts beside them.
+# The same program as C source, for a program that knows nothing of Python: the arrays of the results,
+# and the counts beside them.
 
 # %%
 function = fx.compile(clean, image="f64[240,320]", limit="f64[]", backend="c")

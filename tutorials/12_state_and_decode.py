@@ -9,10 +9,10 @@ It needs a C compiler.
 
 # %% [markdown]
 # # 1. A model with a memory
-# Attention over all that was read: what followed characters like the last ones? The model has
-# not been trained; its cache is all that it knows. A key is made of the last five characters,
+# It is attention over everything read so far: what followed characters like the last ones? The model
+# has not been trained; its cache is all that it knows. A key is made of the last five characters,
 # a value is the character that came next. It is plain NumPy that assigns to buffers and writes into
-# them: the cache, how much of it is filled, the last characters, and its random numbers.
+# them: the cache, how much of it is filled, the last characters, and the state of its random numbers.
 
 # %%
 import subprocess
@@ -42,7 +42,7 @@ class Reader(nn.Module):
         self.register_buffer("seed", np.array(1, np.int64))
 
     def forward(self, letter):
-        """The letter that may come behind this one."""
+        """The letter that may come after this one."""
         self.keys[self.count] = self.context
         self.values[self.count] = self.letters[letter]
         self.count += 1
@@ -64,7 +64,7 @@ so the cat and the dog sat and looked, and the mat and the log were as they had 
 
 
 def written(model, length=150):
-    """What a model writes after it has read the text."""
+    """The text that a model writes after it has read `TEXT`."""
     for letter in TEXT:
         last = model(np.array(LETTERS.index(letter)))
     found = []
@@ -79,9 +79,9 @@ print(story)
 
 # %% [markdown]
 # # 2. The graph
-# Each buffer that forward changes is an input that no caller gives, and one more result, which the
-# last line names. A call takes it from the module and puts the new value there; the program's own
-# buffers stay as they are.
+# Each buffer that `forward` changes becomes an input that no caller gives, and one more result, which
+# the last line names. A call takes the value from the module and stores the new one there; the buffers
+# of the program itself stay as they are.
 
 # %%
 gm = fx.symbolic_trace(Reader(), "i64[]")
@@ -102,7 +102,7 @@ print("states in:", len(arrays), "states out:", len(after))
 # %% [markdown]
 # # 3. C
 # The states are a struct, which the caller owns; it begins with what the buffers hold when the
-# model is compiled, so this one is traced again. A step writes one row of each cache in place,
+# model is compiled, so the model is traced again. A step writes one row of each cache in place,
 # not the whole cache; it moves only the keys and values that it reads.
 
 # %%
@@ -116,8 +116,8 @@ print(f"a step moves {sum(bytes_of.values()):,} bytes; the cache has {cache:,}")
 
 # %% [markdown]
 # # 4. One file
-# The emitted files and a main function, put together. The weights are 4 KB: they are written as
-# numbers. The program reads the text from its input and writes on.
+# The emitted files and a main function are put together. The weights are 4 KB: they are written as
+# numbers. The program reads the text from its input and continues it.
 
 # %%
 MAIN = """
@@ -148,7 +148,7 @@ int main(void) {
 
 
 def whole(folder, name):
-    """A file with what it includes of the folder in its place."""
+    """The file `name`, with the files of the folder that it includes put in place."""
     lines = (folder / name).read_text().splitlines()
     return "\n".join(whole(folder, line.split('"')[1]) if line.startswith('#include "') else line for line in lines)
 

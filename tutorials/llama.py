@@ -1,6 +1,6 @@
 """A language model of Llama's kind: rotary positions, grouped queries, a cache, and sampling.
 
-In: ``tokens: i64[T]``, those that are new; ``cache``, the keys and values of the ``P`` tokens
+In: ``tokens: i64[T]``, the new ones; ``cache``, the keys and values of the ``P`` tokens
 before them, a pair ``f32[P,KV_HEADS,SIZE]`` for each layer; ``temperature: f32``; ``coin: f32``, a
 random number from 0 to 1. Out: the next token, and the cache of ``P + T`` tokens. The sizes are
 those of a toy, and its weights are random; the structure is that of Touvron et al. 2023,

@@ -1,4 +1,4 @@
-/* fx_math.h: the scalar functions that emitted code calls, in NumPy's meaning.
+/* fx_math.h: the scalar functions that emitted code calls, with the semantics of NumPy.
 
    In: nothing but the compiler. Out: small functions fx_FUNCTION_DTYPE (dtypes f32 f64 i8 i16 i32
    i64 u8 u16 u32 u64 bool), fx_cast_FROM_TO, fx_as_TO_FROM for the same bits, conversions of the
@@ -29,7 +29,8 @@
 #endif
 #endif
 
-/* For functions that are too long for gcc to put them into two loops by itself, which then are no SIMD code. */
+/* For functions that are so long that gcc would not inline them into two loops, so that the loops
+   would not become SIMD code. */
 #if defined(__GNUC__) && !defined(FX_ON_CUDA)
 #define FX_INTO_LOOPS __attribute__((always_inline))
 #else
@@ -118,9 +119,10 @@ FX_FN double fx_sign_f64(double x) {
     return x != x ? x : sign;
 }
 
-/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. Where b is
-   a constant, as in relu, that is a comparison and a selection. Else it is the processor's own
-   instruction, which gives b if either is NaN, and a selection of a if that is the NaN. */
+/* np.maximum, np.minimum: NaN if either is NaN (fmaxf would drop it), b if they are equal. If b
+   is a constant, as in relu, this is a comparison and a selection. Otherwise it is the
+   processor's own instruction, which gives b if either is NaN, and a selection of a if a is
+   NaN. */
 #if defined(__GNUC__) && !defined(FX_ON_CUDA)
 #define FX_IS_CONSTANT(x) __builtin_constant_p(x)
 #else
@@ -136,8 +138,9 @@ FX_EXTREMUM(fx_maximum_f32, float, >)
 FX_EXTREMUM(fx_maximum_f64, double, >)
 FX_EXTREMUM(fx_minimum_f32, float, <)
 FX_EXTREMUM(fx_minimum_f64, double, <)
-/* The maximum of |x| and `largest`, which is not negative, or -infinity: floats that are not negative
-   are in the order of their bits, NaN is last. One instruction, where the maximum above is three. */
+/* The maximum of |x| and `largest`, which is not negative, or -infinity: floats that are not
+   negative have the order of their bits, and NaN comes last. This is one instruction; the maximum
+   above is three. */
 FX_FN float fx_larger_magnitude_f32(float largest, float x) {
     int32_t most = (int32_t)fx_bits_f32(largest), bits = (int32_t)(fx_bits_f32(x) & 0x7fffffff);
     return fx_float_from_bits((uint32_t)(most > bits ? most : bits));
@@ -162,8 +165,8 @@ FX_FN double fx_nextafter_f64(double x, double y) {
     return x != x || y != y ? x + y : next;
 }
 
-/* condition ? a : b without a branch: compilers follow each case of nested ones through all that
- * comes after, and end with masks for every combination. */
+/* condition ? a : b without a branch: compilers follow each case of nested conditions through all
+ * that comes after, and end up with masks for every combination. */
 FX_FN float fx_select_f32(int condition, float a, float b) {
     uint32_t mask = -(uint32_t)condition;
     return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
@@ -173,8 +176,9 @@ FX_FN double fx_select_f64(int condition, double a, double b) {
     return fx_double_from_bits((fx_bits_f64(a) & mask) | (fx_bits_f64(b) & ~mask));
 }
 
-/* The same by a mask of all bits or none, and such a mask: whether x < y, of numbers that are not
-   negative, or NaN for x. Of comparisons that it can combine, GCC makes what it has no vectors for. */
+/* The same with a mask of all bits or none; and such a mask, whether x < y, for numbers that are
+   not negative, or NaN for x. From comparisons that it can combine, GCC makes code that it cannot
+   vectorize. */
 FX_FN float fx_chosen(uint32_t mask, float a, float b) {
     return fx_float_from_bits((fx_bits_f32(a) & mask) | (fx_bits_f32(b) & ~mask));
 }
@@ -182,8 +186,8 @@ FX_FN uint32_t fx_below(float x, float y) {
     return (uint32_t)((int32_t)(fx_bits_f32(x) - fx_bits_f32(y)) >> 31);
 }
 
-/* x within [-bound, bound], NaN as it is, by one comparison: of two with constants, GCC makes three
-   cases, and masks for each of them. */
+/* x within [-bound, bound], NaN unchanged, by one comparison: for two with constants, GCC makes
+   three cases, with a mask for each of them. */
 FX_FN float fx_bounded_f32(float x, float bound) {
     float size = fabsf(x);
     return copysignf(size > bound ? bound : size, x);
@@ -193,10 +197,10 @@ FX_FN double fx_bounded_f64(double x, double bound) {
     return copysign(size > bound ? bound : size, x);
 }
 
-/* x - q y with the quotient q rounded toward 0, exact. In a fused multiply-add q y is, too, if q
-   has no more than 52 bits, and the quotient is off by 1 at most. Of floats, in double, six such
-   steps take what is above 2^240 |y|, 2^192 |y| and so on to |y|. Of doubles one step is enough for
-   most; others are left to the C library. */
+/* x - q y with the quotient q rounded toward 0, exact. With a fused multiply-add q y is exact,
+   too, if q has no more than 52 bits, and the quotient is off by 1 at most. For floats, computed
+   in double, six such steps reduce values above 2^240 |y|, 2^192 |y| and so on to |y|. For
+   doubles one step is enough for most values; the others are left to the C library. */
 #if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
 FX_FN float fx_fmod_f32(float x, float y) { return fmodf(x, y); }
 FX_FN double fx_fmod_f64(double x, double y) { return fmod(x, y); }
@@ -278,10 +282,10 @@ FX_FN float fx_product_f32(float a, float b) {
 #endif
 }
 
-/* x within [low, high], all of them whole numbers, as an integer; NaN gives low. Written so that it
-   has no branches: of two selections GCC makes three cases, and masks for each of them (measured:
-   twice the time of an epilogue). x - low is exact where it matters, and the bits of floats that are
-   not negative have their order. */
+/* x within [low, high], all of them whole numbers, as an integer; NaN gives low. It is written
+   without branches: from two selections GCC makes three cases, and masks for each of them
+   (measured: twice the time of an epilogue). x - low is exact where it matters, and floats that
+   are not negative have the order of their bits. */
 FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
     float above = x - low;
     int32_t bits = (int32_t)fx_bits_f32(above) & -(int32_t)(above > 0.0f);
@@ -294,13 +298,14 @@ FX_FN int32_t fx_saturate_f32(float x, float low, float high) {
 
 /* Each reduces its argument to a small interval and evaluates a polynomial there. Every lane of a
    SIMD loop does the same work: special cases are chosen at the end, by selects. The polynomials
-   have the least largest error, by Remez's algorithm: tests/codegen/remez.py computes them, and the
-   name in brackets says which of its fits a function uses. A constant in two parts (Cody and Waite,
-   1980) has a first part of so few bits that its products are exact, fused with a sum or not.
+   have the smallest largest error, by Remez's algorithm: tests/codegen/remez.py computes them,
+   and the name in brackets says which of its fits a function uses. A constant in two parts (Cody
+   and Waite, 1980) has a first part of so few bits that its products are exact, fused with a sum
+   or not.
 
-   Errors are below 0.8 to 3.7 ulp. The records of fxlite's ops say of each function by how much it
-   may be off, and `python -m tests.codegen.test_fx_math` measures that on all 2^32 floats (or as many
-   pairs) with fused multiply-adds, and on every 15th without. */
+   Errors are below 0.8 to 3.7 ulp. The records of fxlite's ops say for each function how large
+   its error may be, and `python -m tests.codegen.test_fx_math` measures it on all 2^32 floats (or
+   as many pairs) with fused multiply-adds, and on every 15th without. */
 
 #define FX_INF fx_float_from_bits(0x7f800000u)
 #define FX_NAN fx_float_from_bits(0x7fc00000u)
@@ -357,8 +362,8 @@ FX_FN float fx_exp_moderate(float x) {
     return p * fx_power_of_two(fx_bits_f32(rounder) - FX_ROUNDER_BITS);
 }
 
-/* exp(min(x, 0)), and 0 where that is nearly subnormal: processors multiply by subnormal numbers many
-   times slower */
+/* exp(min(x, 0)), and 0 where that is nearly subnormal: processors multiply subnormal numbers
+   many times more slowly */
 FX_FN float fx_exp_weight_f32(float x) {
     float weight = fx_exp_moderate(fx_select_f32(x > 0.0f, 0.0f, x));
     return fx_select_f32(x < -87.0f, 0.0f, weight);
@@ -412,7 +417,7 @@ FX_FN float fx_log_reduced(float x, float *rest) {
     *rest = fx_float_from_bits(bits - (n << 23)) - 1.0f;
     return (float)(int32_t)n + fx_select_f32(tiny, -23.0f, 0.0f);
 }
-/* What a logarithm is of numbers that are not positive and finite. */
+/* The logarithm of numbers that are not positive and finite. */
 FX_FN float fx_log_completed(float y, float x) {
     y = x < FX_INF ? y : x; /* infinity and NaN */
     y = x < 0.0f ? FX_NAN : y;
@@ -866,7 +871,7 @@ FX_FN double fx_without_exponent(double x, uint64_t bits) {
     return fx_double_from_bits(fx_bits_f64(x) - ((bits - 1024u) << 52));
 }
 
-/* As for floats: the n of x = 2^n (1 + f), and f; what a logarithm is elsewhere. */
+/* As for floats: the n of x = 2^n (1 + f), and f; then the logarithm of all other numbers. */
 FX_FN double fx_log_reduced_f64(double x, double *rest) {
     int tiny = x < 2.2250738585072014e-308;
     double size = tiny ? x * 0x1p54 : x;
@@ -883,7 +888,7 @@ FX_FN double fx_log_f64(double x) {
     double f, n = fx_log_reduced_f64(x, &f);
     return fx_log_completed_f64(fx_log_polynomial_f64(f, n, 0.0), x);
 }
-/* Of 1 / ln(2) and 1 / ln(10), the second part counts where n is 0. */
+/* The second parts of 1 / ln(2) and 1 / ln(10) matter where n is 0. */
 FX_FN double fx_log2_f64(double x) {
     double f, n = fx_log_reduced_f64(x, &f), y = fx_log_polynomial_f64(f, 0.0, 0.0);
     return fx_log_completed_f64(y * 1.4426950408889634 + (y * 2.0355273740931033e-17 + n), x);
@@ -1082,7 +1087,7 @@ FX_FN double fx_erf_f64(double x) {
     return size < 1.0 ? small : copysign(1.0 - rest, x);
 }
 
-/* Of numbers by whose squares nothing overflows, or vanishes that counts. */
+/* For numbers whose squares do not overflow, and lose nothing that counts when they underflow. */
 FX_FN double fx_hypot_f64(double x, double y) {
     double width = fabs(x), height = fabs(y), larger = width > height ? width : height;
     double scale = larger > 0x1p510 ? 0x1p-600 : larger < 0x1p-500 ? 0x1p600 : 1.0;
@@ -1094,8 +1099,8 @@ FX_FN double fx_hypot_f64(double x, double y) {
 }
 #endif
 
-/* Sine, cosine, tangent and powers need products that are exact in two parts, for which `fma` is an
-   instruction; without it they are the C library's. */
+/* Sine, cosine, tangent and powers need products that are exact in two parts, for which there is
+   an instruction, `fma`; without it they are the C library's functions. */
 #if defined(FX_ON_CUDA) || !(defined(__FMA__) || defined(__FP_FAST_FMA))
 FX_FN double fx_sin_f64(double x) { return sin(x); }
 FX_FN double fx_cos_f64(double x) { return cos(x); }
@@ -1405,9 +1410,9 @@ FX_UNSIGNED_FUNCTIONS(u16, uint16_t, uint32_t, 16)
 FX_UNSIGNED_FUNCTIONS(u32, uint32_t, uint32_t, 32)
 FX_UNSIGNED_FUNCTIONS(u64, uint64_t, uint64_t, 64)
 
-/* Up to 32 bits, quotients are taken in floating point, which SIMD units can divide. Rounding it
-   down is exact: a quotient that is not whole differs from the next whole number by more than one
-   part in 2^16 (2^31 for 32 bits), and float (double) rounds by less. */
+/* Up to 32 bits, quotients are computed in floating point, because SIMD units can divide there.
+   Rounding down is exact: a quotient that is not whole differs from the next whole number by more
+   than one part in 2^16 (2^31 for 32 bits), and float (double) rounds by less. */
 #define FX_SMALL_DIVISION(NAME, T, REAL, FLOOR)                                               \
     FX_FN T fx_floordiv_##NAME(T a, T b) {                                                    \
         REAL quotient = FLOOR((REAL)a / (REAL)(b == 0 ? (T)1 : b));                           \
@@ -1431,7 +1436,7 @@ FX_FN int32_t fx_mod_i32(int32_t a, int32_t b) {
     return b == 0 ? 0 : fx_sub_i32(a, fx_mul_i32(fx_floordiv_i32(a, b), b));
 }
 
-/* Dividing by -1 is negating: the processor traps on the lowest integer. */
+/* Dividing by -1 is negation: the processor traps on the lowest integer. */
 FX_FN int64_t fx_floordiv_i64(int64_t a, int64_t b) {
     int64_t divisor = b == 0 || b == -1 ? 1 : b;
     int64_t quotient = a / divisor - (a % divisor != 0 && (a < 0) != (divisor < 0));
@@ -1447,7 +1452,7 @@ FX_FN uint32_t fx_mod_u32(uint32_t a, uint32_t b) { return b == 0u ? 0u : a % b;
 FX_FN uint64_t fx_floordiv_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a / b; }
 FX_FN uint64_t fx_mod_u64(uint64_t a, uint64_t b) { return b == 0u ? 0u : a % b; }
 
-/* Greatest common divisors, by Euclid; of two zeros 0. */
+/* Greatest common divisors by Euclid's algorithm; that of two zeros is 0. */
 FX_FN uint64_t fx_gcd_u64(uint64_t a, uint64_t b) {
     while (b != 0u) {
         uint64_t rest = a % b;
@@ -1466,9 +1471,9 @@ FX_FN unsigned char fx_abs_bool(unsigned char a) { return a; }
 
 /* ---- Casts ----------------------------------------------------------------------------------- */
 
-/* Float to integer where the value may not fit: what x86-64 and so NumPy there gives, the lowest
-   integer. 8 and 16 bits go through 32, unsigned 32 bits through 64, and wrap; of unsigned 64 bits
-   the upper half goes through 64 less 2^63. */
+/* Float to integer where the value may not fit: the result is that of x86-64, and so of NumPy
+   there, namely the lowest integer. 8 and 16 bits go through 32, unsigned 32 bits through 64, and
+   wrap; the upper half of unsigned 64 bits goes through 64 less 2^63. */
 FX_FN int32_t fx_cast_f32_i32(float x) {
     return (int32_t)(x >= -2147483648.0f && x < 2147483648.0f ? x : -2147483648.0f);
 }
@@ -1536,7 +1541,7 @@ FX_FN uint16_t fx_f16_from_f32(float x) {
 }
 
 /* From double, first to float "to odd": the last bit says whether anything was lost, so that the
-   second rounding cannot take a value beside a tie for the tie. */
+   second rounding cannot mistake a value next to a tie for the tie. */
 FX_FN uint16_t fx_f16_from_f64(double x) {
     float nearest = (float)x;
     double back = (double)nearest;
@@ -1547,8 +1552,8 @@ FX_FN uint16_t fx_f16_from_f64(double x) {
 /* As ml_dtypes does, rounding twice. */
 FX_FN uint16_t fx_bf16_from_f64(double x) { return fx_bf16_from_f32((float)x); }
 
-/* fx_nextafter_f32 among the numbers of a half type; of equal ones, which are zeros of two signs if
-   they differ, NumPy gives the first and ml_dtypes the second. */
+/* fx_nextafter_f32 among the numbers of a half type; if two numbers are equal, which are zeros of
+   two signs if they differ, NumPy gives the first and ml_dtypes the second. */
 #define FX_NEXTAFTER(HALF, EQUAL)                                                                 \
     FX_FN float fx_nextafter_##HALF(float x, float y) {                                           \
         uint32_t bits = fx_##HALF##_from_f32(x), least = (fx_bits_f32(y) >> 16 & 0x8000u) | 1u;   \

@@ -1,6 +1,6 @@
-/* What is particular to the calls of one model, compiled at the end of the file that defines the
- * model: dims and sizes, and the order of arguments. extension.c does the rest. Names begin as those
- * of no model do. */
+/* The part of the calls that is specific to one model, compiled at the end of the file that defines
+ * the model: dims and sizes, and the order of arguments. extension.c does the rest. Its names begin as
+ * no model's names do. */
 
 /* An example: one input f32[B] and one output f32[B]. */
 #define MODEL model

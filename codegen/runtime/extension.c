@@ -1,10 +1,11 @@
 /* The Python extension that calls a compiled model. It is compiled once, and linked into each shared
- * object with what entry.c says of that model. Its one function, `connect`, returns a callable that
+ * object with what entry.c says about that model. Its one function, `connect`, returns a callable that
  * checks NumPy arrays through the buffer protocol, allocates the outputs, and runs the model without
  * the GIL. It needs neither NumPy's headers nor one build per Python version (limited API of 3.11).
  *
- * It makes no messages: a call that is not plainly right (a wrong dtype, a strided array, a keyword)
- * goes to a Python function, which copies and tries again, or raises the error that explains. */
+ * It writes no messages: a call that is not plainly right (a wrong dtype, a strided array, a keyword)
+ * goes to a Python function, which copies the arguments and tries again, or raises an error that
+ * explains what is wrong. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -51,7 +52,7 @@ static void return_block(State *state, Block *block) {
     state->idle = block;
 }
 
-/* The array, when the model can read it as it is: exact type, dtype, rank, C order. The format of
+/* The array, if the model can read it unchanged: exact type, dtype, rank, C order. The format of
    an array of foreign byte order or without alignment has a second character. */
 static int view_input(State *state, PyObject *array, const fx_input *wanted, Py_buffer *view) {
     PyTypeObject *type = Py_TYPE(array);
@@ -71,7 +72,7 @@ static int view_input(State *state, PyObject *array, const fx_input *wanted, Py_
 }
 
 /* The shape of an output, whose axes start at `axis` among those of all outputs: that of the last call
-   where it has the same sizes. A negative size is no Python error: the callers, too, give up and leave
+   if it has the same sizes. A negative size is not a Python error: the callers, too, give up and leave
    the message to Python. */
 static PyObject *shape_of(State *state, int index, int axis, const int64_t *sizes) {
     const int rank = fxlite_entry.ranks[index];
@@ -94,7 +95,7 @@ static PyObject *shape_of(State *state, int index, int axis, const int64_t *size
     return shape;
 }
 
-/* np.empty(shape, dtype of an output), and its memory; NULL where it cannot be had. */
+/* np.empty(shape, dtype of an output), and its memory; NULL if there is not enough memory. */
 static PyObject *allocate(State *state, int index, int axis, const int64_t *sizes,
                           Py_buffer *view) {
     PyObject *shape = shape_of(state, index, axis, sizes);
@@ -115,7 +116,7 @@ static PyObject *result_of(PyObject **outputs, int n_outputs) {
     return result;
 }
 
-/* Run the model on arrays that are right as they are, else return NotImplemented. */
+/* Run the model on arrays that are right as they are; otherwise return NotImplemented. */
 static PyObject *run_as_is(State *state, PyObject *const *args, Py_ssize_t n_args) {
     const fx_entry *const entry = &fxlite_entry;
     const int n_inputs = entry->n_inputs, n_outputs = entry->n_outputs;
@@ -182,7 +183,7 @@ static PyMethodDef run_method = {
     NULL, (PyCFunction)(void (*)(void))run, METH_FASTCALL, NULL
 };
 
-/* Run the model, else retry(run, args, kwargs), which copies or explains. */
+/* Run the model; if it cannot, return retry(run, args, kwargs), which copies or explains. */
 static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t n_args, PyObject *names) {
     State *state = PyCapsule_GetPointer(self, "fxlite_entry");
     if (!names) {

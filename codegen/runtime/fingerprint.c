@@ -1,4 +1,4 @@
-/* A digest of large data at the speed of memory: what tells one set of weights from another.
+/* A digest of large data at the speed of memory: it tells one set of weights from another.
  *
  * NH of J. Black, S. Halevi, H. Krawczyk, T. Krovetz, P. Rogaway, "UMAC: Fast and Secure Message
  * Authentication" (CRYPTO 1999): of two different blocks the digests are equal for one key in 2^32;

@@ -1,4 +1,4 @@
-/* What this machine can do at most: one rate per run.
+/* The most that this machine can do: one rate per run.
 
    usage: roofs WHAT THREADS SECONDS BYTES
 
@@ -243,7 +243,7 @@ static double work(Kind what, i64s *chunk) {
 typedef struct { _Alignas(64) double done; } Progress;
 
 /* Threads work on without waiting for one another, and the first one looks at all of them every
-   WINDOW seconds: where other programs want the processors, too, some windows are undisturbed. */
+   WINDOW seconds: if other programs want the processors, too, some windows are undisturbed. */
 static const double WINDOW = 5e-3;
 
 int main(int argc, char **argv) {

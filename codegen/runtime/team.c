@@ -28,10 +28,10 @@
 
 enum { MOST_THREADS = 256 };
 
-/* How long a thread looks for what it waits for before it sleeps, in turns of about 10 to 30 ns.
- * For a helper: through what runs on one thread between two regions, and between two calls. For a
+/* How long a thread polls what it waits for before it sleeps, in turns of about 10 to 30 ns.
+ * For a helper: across what runs on one thread between two regions, and between two calls. For a
  * caller: less than it takes to wake up; asleep, it leaves its core to a helper that has none. Two
- * that the scheduler has put on one core do not look at all. */
+ * threads that the scheduler has put on one core do not poll at all. */
 enum { HELPER_TURNS = 4000, CALLER_TURNS = 1000 };
 
 /* A caller that sleeps for more than so many nanoseconds, and for a fourth of its time, has lost a
@@ -39,12 +39,12 @@ enum { HELPER_TURNS = 4000, CALLER_TURNS = 1000 };
  * what is lost: it sleeps mostly for a time slice of the scheduler, 3 ms. */
 enum { LONG_NANOSECONDS = 300000, REST = 16 };
 
-/* So many regions in a row without help, for no helper came or none had a core of its own, and the
- * caller works alone for so many nanoseconds: to wake a helper costs it several microseconds. */
+/* After so many regions in a row without help, because no helper came or none had a core of its own,
+ * the caller works alone for so many nanoseconds: waking a helper costs it several microseconds. */
 enum { VAIN_REGIONS = 4, VAIN_NANOSECONDS = 2000000 };
 
-/* Of a helper's share. ASLEEP: none, and the helper sleeps. OPEN: nobody has begun it. AWAITED: the
- * helper works on it, and the caller sleeps until it is done. */
+/* The states of a helper's share. ASLEEP: there is none, and the helper sleeps. OPEN: nobody has begun
+ * it. AWAITED: the helper works on it, and the caller sleeps until it is done. */
 enum { NONE, ASLEEP, OPEN, BEGUN, AWAITED };
 
 typedef struct {
@@ -149,7 +149,7 @@ static void forget_helpers(void)
     atomic_flag_clear(&in_use);
 }
 
-/* See to it that there are so many helpers; returns how many there are. */
+/* Make sure that there are so many helpers; returns how many there are. */
 static int start_helpers(int wanted)
 {
     static bool prepared;
@@ -169,8 +169,8 @@ static int start_helpers(int wanted)
     return n_helpers < wanted ? n_helpers : wanted;
 }
 
-/* Return when a helper's share is done, by the caller if nobody has begun it: the nanoseconds that
- * it slept; `helped` is set if another core did the work. */
+/* Return when a helper's share is done, if nobody has begun it by doing it here. The result is the
+ * nanoseconds that the caller slept; `helped` is set if another core did the work. */
 static int64_t finish_share(int number, bool *helped)
 {
     helper *const one = &helpers[number];
@@ -206,7 +206,7 @@ static void run_alone(void (*body)(void *), void *data)
     team_size = size;
 }
 
-/* Shares 1 to `count` are for helpers, if they come. */
+/* Shares 1 to `count` are for helpers, if any come. */
 static void run_shares(int count)
 {
     const int core = sched_getcpu();
@@ -231,7 +231,7 @@ static void run_shares(int count)
     }
 }
 
-/* `#pragma omp parallel num_threads(threads)`; `flags` is about places, which are the system's. */
+/* `#pragma omp parallel num_threads(threads)`; `flags` concerns places, which are the system's. */
 INTERNAL void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned flags)
 {
     (void)flags;
@@ -252,8 +252,8 @@ INTERNAL void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, 
     atomic_flag_clear(&in_use);
 }
 
-/* All threads of a team have to come before one goes on. The caller is here in share 0, so that no
- * share is left to it, and each helper comes in its own. */
+/* All threads of a team have to arrive before one goes on. The caller is here in share 0, so no
+ * share is left to it, and each helper arrives in its own. */
 INTERNAL void GOMP_barrier(void)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -281,7 +281,7 @@ INTERNAL void GOMP_barrier(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* `#pragma omp critical(name)`: who changes the word from NULL may enter. */
+/* `#pragma omp critical(name)`: whoever changes the word from NULL may enter. */
 INTERNAL void GOMP_critical_name_start(void **word)
 {
     void *free_word = NULL;

@@ -1,4 +1,4 @@
-/* Chooses, where the model was compiled for several processors of x86-64 (make PORTABLE=1), the
+/* Chooses, if the model was compiled for several processors of x86-64 (make PORTABLE=1), the
  * functions for this one. */
 #include <stdint.h>
 

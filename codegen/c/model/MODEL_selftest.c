@@ -54,7 +54,7 @@ static void *read_file(const char *name, int64_t bytes) {
     return data;
 }
 
-/* The time, of the processor where a single thread runs. */
+/* The time in seconds; without OpenMP, where one thread runs, that of the processor. */
 static double seconds(void) {
 #ifdef _OPENMP
     return omp_get_wtime();
@@ -76,8 +76,8 @@ static double value_bf16(const void *data, int64_t i) {
     return (double)fx_f32_from_bf16(((const uint16_t *)data)[i]);
 }
 
-/* Largest difference between two arrays, as a part of the largest expected value; NaN and infinity
-   must stand at the same places. Returns 1 if it is above the limit. */
+/* The largest difference between two arrays, relative to the largest expected value; NaN and infinity
+   must be in the same places. Returns 1 if it is above the limit. */
 static int compare_floats(const char *name, double (*value)(const void *, int64_t), const void *got,
                           const void *expected, int64_t count, double limit) {
     double largest = 0, error = 0;

@@ -32,7 +32,7 @@ static inline int MODEL_weights_check(const void *memory, int64_t bytes) {
 }
 
 #if STORED
-/* Floats from integers times scales, of which a row of `width` is for `run` numbers. */
+/* Floats from integers times scales: each row of `width` scales is for `run` numbers. */
 static inline void MODEL_expand(const char *file, char *floats, int bits, int64_t count,
                                int64_t run, int64_t width) {
     const float *scale = (const float *)(const void *)file;
@@ -47,9 +47,9 @@ static inline void MODEL_expand(const char *file, char *floats, int bits, int64_
     }
 }
 
-/** Make of the contents of MODEL_weights.bin what MODEL_run reads. The file is not needed then.
+/** Convert the contents of MODEL_weights.bin to what MODEL_run reads. The file is not needed then.
  *
- * @param file          what MODEL_weights_check finds to be right
+ * @param file          contents that MODEL_weights_check accepts
  * @param[out] weights  UPPER_WEIGHTS_BYTES bytes, 64-byte aligned */
 static inline void MODEL_weights_expand(const void *file, void *weights) {
     const char *const from = file;
