@@ -98,7 +98,7 @@ def installed_pass(name: str) -> Any:
     found = [p for p in installed_passes() if name in (p.name, p.full_name)]
     if len(found) > 1:
         listed = " and ".join(f"{p.full_name} ({p.version})" for p in found)
-        raise InstalledPassError(f"several distributions have a pass {name}: {listed}; name one so")
+        raise InstalledPassError(f"several distributions have a pass {name}: {listed}; write one of these")
     return found[0].load() if found else None
 
 

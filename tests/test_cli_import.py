@@ -244,7 +244,7 @@ def test_a_broken_entry_is_reported_when_it_is_asked_for(acme: Path, capsys: pyt
         "broken": r"broken of acme-passes 1.2 \(acme_passes:not_there\) cannot be imported",
         "raises": r"1.2 \(acme_raises:anything\).*OSError: no licence.*acme_raises.py:1",
         "number": "acme_passes:NUMBER is a int, not a function",
-        "nothing": r"several .*acme-passes:nothing \(1.2\) and other:nothing \(0.3\); name one so",
+        "nothing": r"several .*acme-passes:nothing \(1.2\) and other:nothing \(0.3\); write one of these",
         "double_negatoin": "did you mean double_negation",
     }.items():
         with pytest.raises(PassError, match=said):

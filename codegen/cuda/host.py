@@ -101,7 +101,7 @@ class _Host:
                 "@return cudaSuccess, or what CUDA says of a launch",
                 "",
                 "Pointers are into the device's memory, to multiples of 64 bytes; arrays are dense",
-                "and row-major; results overlap nothing else. Calls with different workspaces and",
+                "and row-major; results must not overlap other arrays. Calls with different workspaces and",
                 "results may run at the same time.",
             ]
         )

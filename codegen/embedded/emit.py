@@ -198,7 +198,7 @@ class _Source(Source):
                 *(f"@param{way + ' ' + label:<{width}}  {text}" for way, label, text in rows),
                 *(["@return 0, or error->code"] if self.fails else []),
                 "",
-                "Arrays are dense and row-major; results may overlap nothing else. Calls with",
+                "Arrays are dense and row-major; results must not overlap any other array. Calls with",
                 "different arenas may run at the same time.",
             ]
         )

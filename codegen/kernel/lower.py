@@ -318,7 +318,7 @@ def declines_product(node: Node) -> str:
     if reason := declines_types(node):
         return reason
     vectors = [str(a) for a in node.args[:2] if not isinstance(a, Node) or a.type.rank < 2]
-    return f"{' and '.join(vectors)} is no matrix" if vectors else ""
+    return f"{' and '.join(vectors)} is not a matrix" if vectors else ""
 
 
 def declines_types(node: Node) -> str:

@@ -254,7 +254,7 @@ class Builder:
     def _size(self, dim: Any) -> str:
         if dim.is_Symbol:
             if dim.name not in self._sizes:
-                raise ModelExportError(f"the size {dim} is of no input: ONNX computes sizes from inputs")
+                raise ModelExportError(f"the size {dim} belongs to no input: ONNX computes sizes from inputs")
             source, axis, factor, addend = self._sizes[dim.name]
             made: str = self.op("Shape", source, start=axis, end=axis + 1)
             if addend:

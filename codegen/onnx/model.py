@@ -226,7 +226,7 @@ def write(b: Builder, nodes: Any) -> list[Any]:
 def _call(b: Builder, node: Node) -> Any:
     op = node.target
     if any(t.dtype.is_complex for t in _types((node, *node.all_input_nodes))):  # in a body
-        raise ModelExportError("ONNX's ops compute with no complex numbers")
+        raise ModelExportError("ONNX's ops do not compute with complex numbers")
     if op.name == "getitem":
         return b.values[node.args[0]][node.bound["index"]]
 

@@ -72,7 +72,7 @@ def lower(b: Builder, root: Expr) -> str:
 
 def _node(b: Builder, node: Expr, visit: Callable[[Expr], str]) -> str:
     if node.dtype.is_complex:
-        raise ModelExportError("ONNX's ops compute with no complex numbers")
+        raise ModelExportError("ONNX's ops do not compute with complex numbers")
     if isinstance(node, Const):
         return b.number(node.value, node.dtype)
     if isinstance(node, Load) and node.guard is None:

@@ -200,7 +200,7 @@ class Rewriter(cst.CSTTransformer):  # type: ignore[misc]
         if is_package(full):
             return []
         if found is None or not found.text:
-            why = "nothing is like it" if found is None else found.why
+            why = "it has no counterpart" if found is None else found.why
             self.findings.append(Finding(0, "hand", f"import of {full}", why=why))
             return []
         return [from_import(found.text, bound)]

@@ -359,7 +359,7 @@ def report(
                 "NumPy, and the machine's roofs are not known."
             )
     if not profile:
-        notes.append("Nothing was measured, as asked for.")
+        notes.append("Nothing was measured, as requested.")
     made = None
     try:
         if is_compiled:
@@ -375,7 +375,7 @@ def report(
             raise
         optimized, manager = optimize(gm)
         made, program = None, None
-        notes.insert(0, f"No {target.language} could be made of it, both graphs were timed in NumPy: {error}")
+        notes.insert(0, f"No {target.language} could be generated from it, both graphs were timed in NumPy: {error}")
     known, before, after = roofs, None, None
     if profile:
         with stage("roofs"):

@@ -91,7 +91,7 @@ def _verify_change(before: GraphModule, after: GraphModule, report: Verification
         raise result_error(report, *outputs)
     metric, drop = report.promise.metric, report.promise.drop
     if metric is None:
-        report.note = "the results are meant to change, and no metric was given to hold it to"
+        report.note = "the results are meant to change, and no metric was given to bound the change"
         return
     found = [float(metric(module)) for module in (before, after)]
     report.note = f"{report.promise}: {found[0]:.4g} before, {found[1]:.4g} after"

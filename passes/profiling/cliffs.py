@@ -177,8 +177,8 @@ def _short(row: Row, nodes: list[Node]) -> Reason | None:
     if row.median >= SHORT:
         return None
     return (
-        "it is so short that starting it is much of its time",
-        "larger batches; on one thread (--threads 1) there is none to start",
+        "it is so short that starting it takes much of its time",
+        "use larger batches; on one thread (--threads 1) there are no others to start",
     )
 
 

@@ -83,7 +83,7 @@ def fact_lines(profile: Profile) -> list[Text]:
     what += f" in {profile.target.language}"
     head = Text(f"{profile.name}: {what}, {threads}{sizes}", style="bold")
     plain = seconds_text(min(profile.plain_seconds))
-    overhead = f"costs {profile.overhead:+.1%}" if profile.overhead > 0 else "costs no time that can be told"
+    overhead = f"costs {profile.overhead:+.1%}" if profile.overhead > 0 else "costs no measurable time"
     rest = "" if profile.coverage > 0.9 else "\n       the rest: checking inputs, making results"
     together = seconds_text(profile.parts_seconds)
     lines = [

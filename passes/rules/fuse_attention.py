@@ -272,7 +272,7 @@ def _why_not(node: Node, found: Spelling) -> str | None:
             return f"a factor {factor.type} does not fit the batch axes of the masks"
     batches = [v.type.shape[:-2] for v in (*operands, scores)]
     if any(not shapes.shapes_equal(b, batches[-1]) for b in batches) and _is_parted(found):
-        return "the scores' batch axes are parted, and an operand has others"
+        return "the scores' batch axes are split, and an operand has others"
     finite = next((m.score for m in found.masks if m.score != -np.inf), None)
     if len(found.masks) > 1 and finite is not None:
         return f"there are several masks, and one of them chooses {finite}"

@@ -128,7 +128,7 @@ def _drawn(x: Any) -> Any:
 
 
 dce.example(_unused, "nothing reads exp", x="f32[4]")
-dce.counterexample(_drawn, "the next random numbers would be others", x="f32[4]")
+dce.counterexample(_drawn, "the next random numbers would differ", x="f32[4]")
 
 
 @graph_pass

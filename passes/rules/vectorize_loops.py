@@ -484,7 +484,7 @@ class _Nest:
         if places is None and not index.loops:
             return {}  # one place, whose index is computed
         if places is None or len(places.steps) > 1 or places.own is not None:
-            raise _Stays("it writes or reads at places that are no places of its own")
+            raise _Stays("it writes or reads at places that are not its own")
         return {loop: (axis, places.start, step) for loop, step in places.steps.items()}
 
     def _write(self, call: Node, arguments: Mapping[str, Any], env: Mapping[Node, Any]) -> _Target:

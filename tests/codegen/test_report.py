@@ -187,7 +187,7 @@ def test_without_a_compiler(net: fx.GraphModule, monkeypatch: pytest.MonkeyPatch
 def test_what_cannot_be_compiled_is_said() -> None:
     gm = fx.symbolic_trace(lambda x: fx.ops.dropout(x, 0.5, training=True), x="f32[B]")
     report = made(gm)
-    assert report.program is None and report.notes[0].startswith("No C could be made of it")
+    assert report.program is None and report.notes[0].startswith("No C could be generated from it")
     assert "random ops are not compiled" in report.to_html()
     with pytest.raises(CodegenError, match="random ops"):
         made(gm, backend="c")
@@ -197,7 +197,7 @@ def test_nothing_measured(net: fx.GraphModule) -> None:
     report = made(net, profile=False, roofs=None)
     assert report.traced.profile is report.optimized.profile is report.roofs is None
     text = report.to_html()
-    assert "Nothing was measured, as asked for." in text
+    assert "Nothing was measured, as requested." in text
     assert "time" not in data_of(text)["stages"][0]["colours"]
 
 

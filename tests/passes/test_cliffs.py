@@ -110,7 +110,7 @@ def test_errors() -> None:
         (lambda x: ops.conv2d(x, WEIGHT), ("f32[1,3,8,8]",), "the template of conv2d"),
         (lambda x, w: ops.conv2d(x, w), ("f16[1,3,8,8]", "f16[4,3,3,3]"), "conv2d: it takes f32 or f64, not f16"),
         (lambda x, y: x @ y, ("f64[9,9]", "f32[9,9]"), "matmul: operands and result are f32 and f64"),
-        (lambda x, y: x @ y, ("f32[9]", "f32[9,9]"), "matmul: x is no matrix"),
+        (lambda x, y: x @ y, ("f32[9]", "f32[9,9]"), "matmul: x is not a matrix"),
         (lambda x, y: x @ y, ("f32[9,9]", "f32[9]"), "matmul: of rows of 9 elements, loops are as fast"),
         (lambda x, y: (x + 1) @ y, ("f32[9,99]", "f32[99]"), "matmul: loops compute add where they read it"),
         (lambda x, y: x @ y, ("f32[9,9]", "f32[9,1]"), "matmul: of one column"),

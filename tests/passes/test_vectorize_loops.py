@@ -385,7 +385,7 @@ DEPENDENT: dict[Callable[..., Any], tuple[str, tuple[Any, ...]]] = {
     prefixes: ("between bounds that change", (values(6),)),
     one_place: ("at one place", (values(6),)),
     diagonal: ("along a diagonal|changes with the iteration", (values(5, 5),)),
-    looked_up: ("no places of its own", (values(5), np.array([3, 1, 0, 4, 2]))),
+    looked_up: ("places that are not its own", (values(5), np.array([3, 1, 0, 4, 2]))),
     two_reductions: ("would be held", (values(5, 4),)),
     perhaps_negative: ("may be negative", (values(6),)),
     rows_and_elements: ("several iterations|others may have written", (values(5, 4),)),

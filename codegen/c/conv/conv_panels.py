@@ -413,7 +413,7 @@ def _why_direct(spec: ConvSpec) -> str:
     if spec.measured:
         return ""
     if is_pointwise(spec):
-        return "Not as a product: its last panel of pixels would be filled badly."
+        return "Not as a product: its last panel of pixels would be mostly empty."
     if (spec.r, spec.s) != (3, 3) or spec.ctype != "float":
         return ""
     if (*spec.stride, *spec.dilation, spec.groups) != (1, 1, 1, 1, 1):

@@ -128,7 +128,7 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
     depth, columns = k.extent.constant, n.extent.constant
     offset, *steps = (i.constant for i in strides(load, buffer, k, n, {}))
     if depth is None or columns is None or offset is None or None in steps:
-        raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has not")
+        raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has none")
 
     def fill(packed: Array, array: Array = array) -> None:
         flat = np.ascontiguousarray(array).reshape(-1)[offset:]
@@ -217,7 +217,7 @@ def _fetched(c: Contraction, p: MatrixProduct) -> Callable[[Index, Index], list[
 def declines_int_matmul(node: Node) -> str:
     """The template computes integer products of two matrices, or batches of them, whose right operand is computed."""
     vectors = [str(v) for v in node.args if not isinstance(v, Node) or v.type.rank < 2]
-    return f"{' and '.join(vectors)} is no matrix" if vectors else ""
+    return f"{' and '.join(vectors)} is not a matrix" if vectors else ""
 
 
 def render_int_matmul(group: Group, name: str, weights: dict[Node, Any], locations: list[str]) -> TemplateFunction:

@@ -291,7 +291,7 @@ def _agree(what: str, program: Any, graph: GraphModule, reference: Any = None, p
                 raise PatchError(f"{what} fails at {case.label}: {type(error).__name__}: {error}; {ADVICE}") from error
         agreement = compare(wanted, found, promise)
         if not agreement.agrees:
-            raise PatchError(f"{what} does not give what it has to at {case.label}: {agreement}; {ADVICE}")
+            raise PatchError(f"{what} does not give the right result at {case.label}: {agreement}; {ADVICE}")
 
 
 # -- text ------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class Spelling(Values):
         target = self.now[top]
         if states & {"other", "forward"}:
             if len({v.path for v in values}) > 1 and values[-1].path is not None:
-                why = "calls a container, in which would stand what is not a layer of fxlite.nn"
+                why = "calls a container, which would hold something that is not a layer of fxlite.nn"
                 raise self.cannot(step, expression, why)
             parts = values[-1].parts
             if parts:

@@ -141,7 +141,7 @@ class _Even(_Uneven):
         self.up.weight[:] = 1
 
 
-equalize.example(_Uneven, "the weights of a channel come down, and up behind the relu", x="f32[B,4]")
+equalize.example(_Uneven, "the weights of a channel shrink, and grow after the relu", x="f32[B,4]")
 equalize.counterexample(_Tanh, "tanh(x / s) is not tanh(x) / s", x="f32[B,4]")
 equalize.counterexample(_Even, "the ranges are equal already", x="f32[B,4]")
 
@@ -194,7 +194,7 @@ def _reader(first: Node) -> _Pair | str:
         elif user.target.keeps_order and not is_last and _flattens(user, value):
             repeats, is_last = user.type.shape[1] // value.type.shape[1], True
         elif is_last or not (pools or (name == "mean" and _keeps_channels(user, value))):
-            return f"{user.name} ({name}) stands behind it, and {name}(x / s) is not {name}(x) / s"
+            return f"{user.name} ({name}) follows it, and {name}(x / s) is not {name}(x) / s"
         value = user
 
 

@@ -260,7 +260,7 @@ def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -
 def _why_not(product: Product, readers: Counter[str]) -> str | None:
     assert product.source is not None
     if product.node.target.name == "recurrence":
-        return "what it multiplies are its own results"
+        return "it multiplies its own results"
     times = readers[product.source.target]
     if times > 1:
         return f"its weight is read by {times} nodes, whose inputs differ"

@@ -136,5 +136,5 @@ quantize_weights.example(
     _Layers, "half a byte, and a scale for 32 weights", options={"bits": 4, "group_size": 32}, x="f32[B,32]"
 )
 quantize_weights.counterexample(lambda x: np.tanh(x), "there are no weights", x="f32[B,32]")
-cast_floats.example(_Layers, "casts stand where it begins and ends", x="f32[B,32]")
+cast_floats.example(_Layers, "casts are inserted where it begins and ends", x="f32[B,32]")
 cast_floats.counterexample(lambda x: x @ x, "float64 stays as it is", x="f64[4,4]")

@@ -267,7 +267,7 @@ def why_not_table(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
 
 
 def _left_in_float(rule: str) -> str:
-    return "no rule of the mapping is for it" if rule == "global" else f"{rule} says so"
+    return "no rule of the mapping applies to it" if rule == "global" else f"{rule} keeps it in float"
 
 
 def why_not(node: Node, qconfig: QConfig | None, rule: str) -> str | None:
@@ -318,7 +318,7 @@ def _why_not_exact(node: Node, qconfig: QConfig) -> str | None:
     most = largest_depth(activation, other)
     if decide(length, "<=", most, node.graph.guards) is False:
         has = f"{length:,}" if isinstance(length, int) else shapes.to_text(length)
-        return f"int32 holds the sum of {most:,} products for certain, and it has {has}"
+        return f"int32 is certain to hold the sum of {most:,} products, and it has {has}"
     if not isinstance(length, int):  # a named dim, for which convert adds a guard
         return None
     bias = node.arguments.get("bias") if node.target.name != "matmul" else None

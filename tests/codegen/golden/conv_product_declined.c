@@ -1,7 +1,7 @@
 /* add: f32[N,40,7,7] = conv2d -> add
  * program.py:1
  * 1x1, 16 -> 40 channels; tiles of TILE_ROWS pixels of a row x 32 output channels.
- * Not as a product: its last panel of pixels would be filled badly. */
+ * Not as a product: its last panel of pixels would be mostly empty. */
 static void k0_add(const float *restrict x, const float *restrict weight_packed,
                    const float *restrict y, float *restrict add, int64_t N, int n_threads)
 {

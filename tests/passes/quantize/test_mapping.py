@@ -88,7 +88,7 @@ def test_none_leaves_in_float_and_the_report_says_which_rule() -> None:
     made = quantized(traced(), everything(STATIC).set_module_name("second", None), draw((4, 8)))
     assert ops_of(made).count("int_linear") == 2
     (kept,) = q.report(made).kept
-    assert kept.module == "second.fc" and kept.reason == "module name 'second' says so"
+    assert kept.module == "second.fc" and kept.reason == "module name 'second' keeps it in float"
 
 
 @pytest.mark.parametrize(

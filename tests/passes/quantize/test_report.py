@@ -50,7 +50,7 @@ def test_rows() -> None:
     assert report.bytes_before == weights and report.bytes_after < 0.4 * weights
     (kept,) = report.kept
     assert kept.op == "scaled_dot_product_attention"
-    assert kept.reason == "object type 'scaled_dot_product_attention' says so"
+    assert kept.reason == "object type 'scaled_dot_product_attention' keeps it in float"
     assert report.others == {"layer_norm": 1}
 
 
@@ -71,7 +71,7 @@ def test_it_prints() -> None:
 
 def test_what_stays_float_is_in_the_ledger() -> None:
     (entry,) = [e for e in passes.ledger(made()) if e.pass_name == "quantize"]
-    assert entry.node == "scaled_dot_product_attention" and "says so" in entry.reason
+    assert entry.node == "scaled_dot_product_attention" and "keeps it in float" in entry.reason
 
 
 def test_a_float_module_has_no_report() -> None:
