@@ -281,7 +281,7 @@ def graph_pass(
 
     The function gets a copy, so it may edit freely; when it raises, the copy is thrown away. By
     default it is also called for the bodies of loops and conditions, each as a module of its own in
-    which weights are inputs. With ``inside=False`` it is not, and the ledger says so; with
+    which weights are inputs. With ``inside=False`` it is not, which the ledger notes; with
     ``inside=None`` the function visits the bodies itself."""
 
     def wrap(function: Callable[..., Any]) -> Pass:

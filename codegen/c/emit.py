@@ -119,7 +119,7 @@ def emit(
     the numbers of the flat results that take their memory. Values that a program writes into its
     arguments are stored there directly, or copied if that is impossible.
 
-    A node that a template declines may be expanded in ``module``, and its ledger says so. Raises
+    A node that a template declines may be expanded in ``module``, with a line in its ledger. Raises
     CodegenError for graphs that cannot be compiled."""
     prefix = c_name(name or module.name)
     planned = planned_calls(module, matmul_precision, choices, apart, donated={**donated, **written_results(module)})

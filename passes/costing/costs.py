@@ -160,8 +160,8 @@ Range = tuple[int, int | None]
 # -- which sizes pay -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SizeRanges:
-    """Sizes of ``dim``, from 1 up: ``ranges`` holds pairs of the first and the last size, with None
-    for no end. They are known up to ``limit``, or for all sizes if that is None."""
+    """Sizes of ``dim``, from 1 up: ``ranges`` holds pairs of the first and the last size, which is
+    None if there is no last one. They are known up to ``limit``, or for all sizes if that is None."""
 
     dim: str
     ranges: tuple[Range, ...]

@@ -271,7 +271,7 @@ def prune_heads(gm: GraphModule, amount: float = 0.25, by: Measure = "l1", where
     projections of queries, keys and values and their columns of the output projection. The size of a
     head and the width of the model stay. ``by`` is as in :func:`prune_channels`. ``where`` names
     calls of scaled_dot_product_attention, by default all (:func:`fuse_attention` makes them from
-    products and a softmax). Heads stay if several queries share a key, and the ledger says so."""
+    products and a softmax). Heads stay if several queries share a key; the ledger lists them."""
     attention = gm.graph.find_nodes(op="call_function", target="scaled_dot_product_attention")
     nodes = attention if where is None else nodes_at(gm, where)
     slots = []

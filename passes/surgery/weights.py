@@ -164,7 +164,7 @@ def low_rank(gm: GraphModule, where: Any = None, rank: int = 8) -> None:
 
     ``where`` names linear layers, by default all. A weight [out, in] becomes [out, rank] and
     [rank, in] by its singular value decomposition (Eckart and Young, 1936). Layers for which that
-    does not save work, rank * (in + out) >= in * out, stay, and the ledger says so."""
+    does not save work, rank * (in + out) >= in * out, stay; the ledger lists them."""
     _require_rank(rank)
     graph = gm.graph
     for node in _linears(gm, where):

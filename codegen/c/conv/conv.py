@@ -22,7 +22,7 @@ are these plans, chosen by `plan_of`:
   `conv_panels.py` and `conv_depthwise.py`.
 
 For "channels" and "pixels" a padded image is first copied into the workspace with its zeros. If
-`conv_plan.reads_pairs` says so, operands are rounded to bf16: "product" by `tiles/bf16.h`,
+`conv_plan.reads_pairs` is true, operands are rounded to bf16: "product" by `tiles/bf16.h`,
 "channels" and "implicit product" by `tiles/conv_bf16.h`, "winograd" by `tiles/winograd.h`. If the
 processor has AMX, its tiles replace all of these except "product". One-dimensional convolutions have a
 height of 1.

@@ -76,7 +76,7 @@ class Forms:
         self.halves: dict[Node, dict[str, Node]] = {}
         #: what is made once for several readers: dynamic scales, weights, constants
         self.made: dict[Any, Any] = {}
-        #: sums over a named dim: the most of it that int32 holds, and the product that says so
+        #: sums over a named dim: the most of it that int32 holds, and the product that sets this limit
         self.depths: dict[Dim, tuple[int, Node]] = {}
         #: the old node that is being converted
         self.current: Node | None = None
