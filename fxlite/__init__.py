@@ -1,4 +1,4 @@
-"""fxlite: see and rewrite a model.
+"""fxlite: look at a model, rewrite it, and get source code back.
 
 A tracer turns NumPy programs (``nn.Module``-style or plain functions) into an editable graph with a
 type on every value; passes rewrite it; code generation turns it into Python, C or CUDA source.

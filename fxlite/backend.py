@@ -1,7 +1,8 @@
-"""What a back end is: a way to run a program, known by its name.
+"""What a back end is: a way to run a program, registered under a name.
 
-Everything about a back end is one :class:`Backend`: :func:`fxlite.compile`, the command line,
-profiles and reports ask it and know none by name. docs/guides/backend.md shows how to add one.
+Everything about a back end is in one :class:`Backend`. :func:`fxlite.compile`, the command line,
+profiles and reports ask this object; none of them mentions a back end by name. docs/guides/backend.md
+shows how to add one.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ Stage = Callable[[str], AbstractContextManager[list[str]]]
 
 
 def silent(step: str) -> AbstractContextManager[list[str]]:
-    """A stage that is not reported."""
+    """A stage whose progress nobody is told of."""
     return nullcontext([])
 
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One kernel of a compiled function: the nodes of the optimized graph that it computes, the one
-    whose value it stores, the contraction that a template computes (if any), what it reads,
-    the operand that it stores the value over (if any), and, where there are templates for what it
-    computes, whether one does, and why if none does. ``at_most``: of sizes that depend on values, what they
-    can be at most, in the named dims of a call."""
+    """One kernel of a compiled function.
+
+    In order: the nodes of the optimized graph that it computes, the one whose value it stores, the
+    contraction that a template computes (if any), what the kernel reads, the operand whose memory the
+    result overwrites (if any), and, where templates exist for such a computation, whether one is used
+    and, if not, why. ``at_most`` gives upper bounds of the sizes that depend on values, in terms of
+    the named dims of a call."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -54,10 +57,12 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a back end, as :func:`compile` takes it by name and, where it has a ``metavar``,
-    the command line does. ``type`` is bool, a tuple of the words it may be, or another class;
-    ``check`` returns a value that fits or raises; ``lacking`` is what back ends without the option
-    do not have."""
+    """An option of a back end. :func:`compile` takes it by name, and so does the command line if the
+    option has a ``metavar``.
+
+    ``type`` is bool, a tuple of the allowed words, or another class. ``check`` returns the value to
+    use, or raises if it does not fit. ``lacking`` names the feature that back ends without this option
+    do not have; error messages quote it."""
 
     name: str
     type: Any
@@ -68,7 +73,7 @@ class Option:
     lacking: str = ""
 
     def checked(self, value: Any) -> Any:
-        """The value. Raises ArgumentError for one that the option cannot have."""
+        """Return the value after checking it. Raises ArgumentError if the option cannot have it."""
         if value is self.default:
             return value
         if self.check is not None:
@@ -84,8 +89,8 @@ class Option:
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs by name, the sizes of the named dims, and where the inputs come from. ``expected`` is
-    the program's result, where it is known."""
+    """Inputs by name, the sizes of the named dims, and a note on where the inputs come from.
+    ``expected`` is the program's result if it is known."""
 
     dims: Mapping[str, int]
     inputs: Mapping[str, np.ndarray[Any, Any]]
@@ -103,7 +108,7 @@ class Case:
 
 
 def described(function: Any) -> str:
-    """``<CFunction net(x: f32[B,3]) -> f32[B,2]>``: what the text of a compiled function is."""
+    """The ``repr`` of a compiled function: ``<CFunction net(x: f32[B,3]) -> f32[B,2]>``."""
     graph = function.graph_module.graph
     inputs = ", ".join(f"{p.target}: {p.type}" for p in graph.placeholders)
     kind, name = type(function).__name__, function.graph_module.name
@@ -113,9 +118,9 @@ def described(function: Any) -> str:
 class Backend:
     """A way to run a program. Derive from it, and give an instance to :func:`register_backend`.
 
-    ``name`` is what users write, ``language`` what texts for people call it. ``part`` is what runs
-    one after another, "kernel" or, where Python runs the graph as it is, "node". Only
-    :meth:`compile` has to be written."""
+    ``name`` is what users write, ``language`` what texts for people call it. ``part`` is the unit that
+    runs in sequence: "kernel", or "node" if Python runs the graph as it is. Only :meth:`compile` has
+    to be implemented."""
 
     name: str
     language: str
@@ -126,46 +131,49 @@ class Backend:
         return f"<back end {self.name!r}: {self.language}>"
 
     def compile(self, module: GraphModule, stage: Stage = silent, **options: Any) -> Any:
-        """A callable on the module's arguments with ``graph_module``, ``optimized`` (the graph that
-        it runs), ``sources`` (file name -> text) and ``save(folder, force=False)``. ``options`` are
-        those of :attr:`options` that do not have their default; steps of the work run inside
+        """Return a callable that takes the module's arguments.
+
+        It has the attributes ``graph_module``, ``optimized`` (the graph that it runs), ``sources``
+        (file name -> text) and ``save(folder, force=False)``. ``options`` holds those options of
+        :attr:`options` that differ from their defaults. Each step of the work runs inside
         ``stage(name)``.
 
-        A back end with an option ``profile`` is measured, and its functions have more: ``threads``,
-        ``kernels`` (of :class:`KernelInfo`), ``run_flat``, ``workspace_bytes`` and, compiled with
-        ``profile=True``, ``kernel_ticks``."""
+        Kernels of a back end with an option ``profile`` can be timed. Its callables also have
+        ``threads``, ``kernels`` (a sequence of :class:`KernelInfo`), ``run_flat``, ``workspace_bytes``
+        and, if compiled with ``profile=True``, ``kernel_ticks``."""
         raise NotImplementedError(f"the back end {self.name!r} does not say how it compiles")
 
     def save(self, function: Any, folder: Path, cases: Sequence[Case]) -> Mapping[str, Any]:
-        """Write what ``fxlite compile`` leaves into an existing folder, with ``cases`` to test it;
-        returns facts for the list of its files. The command itself adds Python source."""
+        """Write the files of ``fxlite compile`` into an existing folder, with ``cases`` to test them;
+        returns the entries of the back end for the manifest. The command itself adds Python source."""
         function.save(folder / self.name)
         return {}
 
     def require(self) -> None:
-        """Raise what :meth:`compile` would raise on a machine that lacks what it needs."""
+        """Raise the error that :meth:`compile` would raise if this machine lacks what it needs."""
 
     def describe(self) -> Mapping[str, str]:
-        """What this machine has for the back end, for ``fxlite info``."""
+        """What this machine offers to the back end (compiler, device), for ``fxlite info``."""
         return {}
 
     def emit(self, optimized: GraphModule) -> Any:
-        """The program that an optimized graph becomes, not built, for reports; None: no source."""
+        """The program for an optimized graph, emitted but not built, for reports; None if the back end
+        emits no source."""
         return None
 
     @property
     def runner(self) -> str:
-        """What computes: NumPy, or code in the language."""
+        """What does the computing, for texts: NumPy, or code in the back end's language."""
         return "NumPy" if self.part == "node" else self.language
 
     @property
     def is_measured(self) -> bool:
-        """Whether the time of each of its parts can be taken."""
+        """Whether each kernel or node can be timed."""
         return self.part == "node" or any(option.name == "profile" for option in self.options)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The options among ``given`` that do not have their default. Raises ArgumentError for a
-        value that does not fit and for an option that this back end does not have."""
+        """The options in ``given`` that differ from their defaults. Raises ArgumentError for a value
+        that does not fit and for an option that this back end does not have."""
         own = {option.name: option for option in self.options}
         chosen = {}
         for name, value in given.items():
@@ -192,22 +200,23 @@ _REGISTERED: dict[str, Backend] = {}
 
 
 def register_backend(backend: Backend) -> Backend:
-    """Make a back end known by its name to :func:`compile`, to the command line, to profiles and
-    reports. Its options are then no names of inputs for ``compile(model, name="f32[B]")``."""
+    """Make a back end available by its name to :func:`compile`, the command line, profiles and
+    reports. ``compile(model, name="f32[B]")`` then takes the names of its options as options, not as
+    inputs."""
     expect(backend, Backend, "what is registered", "give an instance of a class of your own")
     _REGISTERED[backend.name] = backend
     return backend
 
 
 def backends() -> tuple[Backend, ...]:
-    """All back ends: the built-in ones, and those that were registered, in place of one of the same
-    name."""
+    """All back ends: the built-in ones and the registered ones. A registered back end replaces one of
+    the same name."""
     built_in = {backend.name: backend for backend in above("built_in_backends")()}
     return tuple((built_in | _REGISTERED).values())
 
 
 def find_backend(name: str) -> Backend:
-    """The back end of a name. Raises ArgumentError, with the names there are."""
+    """The back end with this name. Raises ArgumentError, which lists the known names."""
     known = {backend.name: backend for backend in backends()}
     if not isinstance(name, str) or name not in known:
         there = ", ".join(sorted(known))
@@ -216,7 +225,7 @@ def find_backend(name: str) -> Backend:
 
 
 def measured_backends() -> str:
-    """The names of those whose parts can be timed: ``'c' or 'python'``."""
+    """The names of the back ends whose kernels or nodes can be timed: ``'c' or 'python'``."""
     return _listed([repr(backend.name) for backend in backends() if backend.is_measured], "or")
 
 
@@ -234,7 +243,7 @@ def declared_options() -> dict[str, list[tuple[Backend, Option]]]:
 
 
 def take_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Take what are options of any back end out of values by name."""
+    """Remove the entries that are options of any back end from ``values``, and return them."""
     return {name: values.pop(name) for name in declared_options() if name in values}
 
 

@@ -1,7 +1,7 @@
-"""The front door of code generation: ``fx.compile(model, x="f32[B,64]", backend="c")``.
+"""The entry point of code generation: ``fx.compile(model, x="f32[B,64]", backend="c")``.
 
 In: a model, function, GraphModule or saved ``.fxl`` file, and input types. Out: a callable on NumPy
-arrays that also knows its sources and can save itself as a folder that needs no fxlite.
+arrays that holds its sources and can save itself as a folder that runs without fxlite.
 """
 
 from __future__ import annotations
@@ -26,47 +26,50 @@ def compile(
     devices) or a registered name.
 
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
-    ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A name that is an
-    option of a back end is not an input; one with such a name is given in ``inputs``. Options:
+    ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A keyword that names an
+    option of a back end is taken as that option; an input with such a name is typed in ``inputs``.
+    Options:
 
-    ``threads``: default OMP_NUM_THREADS, else the usable processors; 4096 at most.
+    ``threads``: default OMP_NUM_THREADS, else the number of usable processors; at most 4096.
 
-    ``matmul_precision`` has torch's meaning: what "high" and "medium" permit is done where it is
-    faster. With "medium" the c back end rounds the operands of float32 products with constant
-    weights (linear layers, matmul, most convolutions) to bf16 and sums in float32, which is off by
-    2e-3 to 4e-3 of the largest output; with "high", on processors with AMX, it sums three products
-    of operands split in two bf16, which is off by 4e-6 to 2e-5. Everything else, and the other
-    back ends, compute as "highest".
+    ``matmul_precision`` has torch's meaning: "high" and "medium" permit lower precision, which is used
+    where it is faster. With "medium" the c back end rounds the operands of float32 products with
+    constant weights (linear layers, matmul, most convolutions) to bf16 and sums in float32; the error
+    is 2e-3 to 4e-3 of the largest output. With "high", on processors with AMX, it splits each operand
+    into two bf16 numbers and sums three products; the error is 4e-6 to 2e-5. All other operations, and
+    the other back ends, compute as with "highest".
 
     ``device``, for "cuda": the number of a GPU (default 0), "shim" to run the kernels on the CPU,
     or an architecture such as "sm_90" to compile without running.
 
-    ``profile=True``, for "c": take the time of each kernel, which ``kernel_ticks()`` gives and
-    :func:`fxlite.passes.profile` reads. ``optimize=False``, for "c": run none of the
-    :func:`standard_passes` but what code generation needs.
+    ``profile=True``, for "c": time each kernel. ``kernel_ticks()`` returns the times, and
+    :func:`fxlite.passes.profile` reads them. ``optimize=False``, for "c": of the
+    :func:`standard_passes`, run only those that code generation needs.
 
-    ``autotune=True``, for "c": where there are several ways to compute a kernel, measure the most
-    likely ones and take the fastest, not the one that a model of its cost predicts; ``tuning`` of
-    the result prints what was found, and the ledger of its ``optimized`` says why. Choices are
-    kept in the cache folder, so that the next time nothing is measured. ``tune_sizes``: sizes of
-    named dims to measure at, by name.
+    ``autotune=True``, for "c": where a kernel can be computed in several ways, measure the most
+    promising ones and take the fastest, instead of the one that the cost model predicts. ``tuning`` of
+    the result prints the measurements, and the ledger of its ``optimized`` gives the reasons. Choices
+    are kept in the cache folder and are not measured again. ``tune_sizes``: the sizes of named dims to
+    measure at, by name.
 
-    ``small_weights=True``, for "c": no convolution by Winograd's algorithm, which is faster, but
-    whose weights take up to four times as much as the model's.
+    ``small_weights=True``, for "c": do not use Winograd's algorithm for convolutions. It is faster, but
+    its transformed weights take up to four times the memory of the model's.
 
-    ``donate=("x",)``, for "c": a result of the type of the input ``x`` takes its memory, without a copy:
-    the caller's array is that result afterwards. An error where no result can.
+    ``donate=("x",)``, for "c": a result with the type of the input ``x`` is written into its memory,
+    without a copy; after the call the caller's array holds that result. Raises an error if no result
+    can be.
 
-    Buffers that the model changes in ``forward`` are its state: the compiled function begins with what
-    they hold now, and keeps its own from call to call.
+    Buffers that the model changes in ``forward`` are its state: the compiled function starts from the
+    values that they have now, and then keeps a state of its own from call to call.
 
-    ``memory_limit``, for "c" and "cuda": bytes that a value, and the results and workspace of a
-    call together, may take; default FXLITE_MEMORY_LIMIT (gigabytes), else what the machine has. A
-    call that would need more raises MemoryLimitError, a MemoryError, before it allocates anything.
+    ``memory_limit``, for "c" and "cuda": how many bytes a single value may take, and also the results
+    and workspace of a call together; default FXLITE_MEMORY_LIMIT (gigabytes), else the memory of the
+    machine. A call that would need more raises MemoryLimitError, a MemoryError, before it allocates
+    anything.
 
-    Raises TraceError, ShapeError, CodegenError for models that cannot be compiled; CompilerNotFound
-    where no C compiler is found (``backend="python"`` needs none); CudaDeviceNotFound where there
-    is no GPU."""
+    Raises TraceError, ShapeError or CodegenError for a model that cannot be compiled, CompilerNotFound
+    if there is no C compiler (``backend="python"`` needs none), and CudaDeviceNotFound if there is no
+    GPU."""
     chosen = find_backend(backend)
     options = chosen.checked(take_options(named))
     module = (
@@ -74,7 +77,7 @@ def compile(
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
-    if module.states:  # calls change what the compiled function has, and not the caller's module
+    if module.states:  # calls change the state of the compiled function, not that of the caller's module
         module = module.copy()
     return chosen.compile(module, **options)
 
@@ -88,16 +91,16 @@ def standard_passes() -> list[Any]:
 
 
 def random_inputs(module: GraphModule, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays for a module's inputs, by placeholder's target; the same in every run. Named dims that
-    ``sizes`` leaves out get usual ones. Raises ArgumentError for a dim that does not exist."""
+    """Random arrays for a module's inputs, by placeholder target; the same in every run. Named dims
+    that ``sizes`` leaves out get default sizes. Raises ArgumentError for a dim that does not exist."""
     from fxlite.codegen.program.example_inputs import make_cases
 
     return dict(make_cases(module, sizes)[-1].inputs)
 
 
 def machine_roofs() -> Roofs | None:
-    """What this machine can do at most, measured once; None where there is no C compiler to measure
-    it with."""
+    """The peak rates of this machine (its roofline), measured once; None if there is no C compiler to
+    measure them with."""
     from fxlite.codegen.runtime import roofs
     from fxlite.codegen.runtime.toolchain import CompilerNotFound
 

@@ -1,10 +1,10 @@
 """``@fx.jit``: a NumPy function that is traced and compiled when it is called with arrays.
 
 In: a function, a method or an nn.Module, and options of :func:`fxlite.compile`. Out:
-:class:`JitFunction`, which has a version of it for each combination of what a trace bakes in:
-dtypes and ranks, values of arguments that are no arrays, and what the program reads besides its
-arguments. Sizes are named as far as the program allows; sizes that are equal in the first call get
-one name, and 0 and 1 stay numbers, as in torch.compile.
+:class:`JitFunction`, which holds one version of the function for each combination of what a trace
+fixes: dtypes and ranks, the values of arguments that are not arrays, and everything that the program
+reads besides its arguments. Sizes become named dims as far as the program allows; sizes that are equal
+in the first call share a name, and 0 and 1 stay numbers, as in torch.compile.
 """
 
 from __future__ import annotations
@@ -87,29 +87,33 @@ def jit(
 ) -> Any:
     """Compile a function when it is called: ``@fx.jit``, ``fx.jit(f)``, ``@fx.jit(threads=1)``.
 
-    The result is called as the function is, with arrays, nested dicts, lists, tuples, dataclasses
-    of arrays, and Python values; it gives what the function gives, and writes into the arrays
-    that the function writes into. Each combination of dtypes, ranks and Python values is traced and
+    The result is called like the function: with arrays, nested dicts, lists, tuples or dataclasses of
+    arrays, and Python values. It returns what the function returns, and writes into the arrays that
+    the function writes into. Each combination of dtypes, ranks and Python values is traced and
     compiled once, for the ``backend`` and with the ``options`` of :func:`fxlite.compile`.
 
-    ``dynamic``: sizes are named, so that one version serves all sizes that the program allows;
-    where it does not (a loop over a size), and with ``dynamic=False``, a version is for its sizes.
-    Globals, closures and attributes that the program reads are constants of a version; if one of
-    them changes, also in place, the next call compiles anew. To know that, each call compares them,
-    arrays with a copy; ``frozen=True`` says that nothing of it changes and spares both. Buffers
-    that the forward of an nn.Module changes are its state: each call changes the module's own.
-    ``fallback=True``: what cannot be compiled is run by NumPy, with a warning that says why.
-    ``loops``: which loops stay loops, see :func:`fxlite.symbolic_trace`.
+    ``dynamic``: name the sizes, so that one version serves all sizes that the program allows. Where
+    the program needs a number (a loop over a size), and with ``dynamic=False``, a version is for one
+    combination of sizes.
 
-    Methods are compiled for each object, and an nn.Module with its weights. Called with traced
-    values the function is part of the trace. Raises what :func:`fxlite.compile` raises, when it is
-    called; TraceError for a function that changes a global or an attribute."""
+    Globals, closures and attributes that the program reads are constants of a version. If one of them
+    changes, even in place, the next call compiles again. To notice this, each call compares them;
+    arrays are compared with a copy. ``frozen=True`` promises that none of them changes and saves the
+    comparison and the copy. Buffers that the forward of an nn.Module changes are its state: each call
+    changes the module's own buffers.
+
+    ``fallback=True``: NumPy runs what cannot be compiled, with a warning that says why. ``loops``:
+    which loops stay loops, see :func:`fxlite.symbolic_trace`.
+
+    Methods are compiled for each object, and an nn.Module with its weights. If the function is called
+    with traced values, it becomes part of that trace. A call raises what :func:`fxlite.compile`
+    raises, and TraceError for a function that changes a global or an attribute."""
     unknown = dict(options)
     find_backend(backend).checked(take_options(unknown))
     for name in unknown:
         hint = did_you_mean(name, [*declared_options(), *_OWN_OPTIONS], 1)
         raise ArgumentError(f"fx.jit has no option {name!r}{hint}")
-    Tracer(loops=loops)  # says what is wrong with it
+    Tracer(loops=loops)  # raises for a wrong value
     settings = _Settings(backend, dynamic, frozen, fallback, loops, dict(options))
     if function is None:
         return lambda wrapped: JitFunction(wrapped, settings)
@@ -132,10 +136,10 @@ class _Store:
 
     signature: inspect.Signature
     names: Sequence[str] | None = None
-    """Of the parameters, where all of them can be given by position."""
+    """The names of the parameters if all of them can be given by position, else None."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     left_out: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """The defaults of those that a call by so many positions leaves out."""
+    """For each number of positional arguments, the defaults of the parameters that they leave out."""
     by_key: dict[Any, list[Version]] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
     failed: dict[Any, str] = field(default_factory=dict)
@@ -155,8 +159,8 @@ class _Store:
 
 # -- the function ----------------------------------------------------------------------------------
 class JitFunction:
-    """What :func:`jit` makes of a function; see there. ``versions`` are those that were compiled,
-    in that order."""
+    """The result of :func:`jit`; see there. ``versions`` holds the compiled versions in the order in
+    which they were compiled."""
 
     def __init__(self, function: Any, settings: _Settings, store: _Store | None = None) -> None:
         if not callable(function):
@@ -174,7 +178,7 @@ class JitFunction:
         return f"<jit of {self.name} for {self._settings.backend}: {count}>"
 
     def __get__(self, owner: Any, cls: type | None = None) -> JitFunction:
-        """The method of an object, which has versions of its own."""
+        """The method bound to an object; each object has versions of its own."""
         if owner is None:
             return self
         known = self._stores.get(id(owner))
@@ -230,7 +234,7 @@ class JitFunction:
         return result if found.refills is None else found.refills(result, bound)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """What :func:`fxlite.compile` makes for these arguments, which are not computed with."""
+        """The compiled function of :func:`fxlite.compile` for these arguments, without running it."""
         found = self._version(self._bind(args, kwargs), False, [])
         assert found is not None
         return found.compiled
@@ -252,8 +256,8 @@ class JitFunction:
         return dict(whole.arguments)
 
     def _version(self, bound: dict[str, Any], fallback: bool, arrays: list[Any]) -> Version | None:
-        """The version for bound arguments, of which the arrays are put into the list; None where it is to fall
-        back."""
+        """The version for bound arguments, whose arrays are appended to ``arrays``; None if the call falls back
+        to NumPy."""
         try:
             key = tuple([key_of(value, arrays) for value in bound.values()])
         except RecursionError:
@@ -309,7 +313,7 @@ class JitFunction:
         paths = [path for path, leaf in leaves if isinstance(leaf, ARRAYS)]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
         fixed: list[str] = []
-        for path, leaf in leaves:  # a size that a constant of this version gives
+        for path, leaf in leaves:  # sizes that the constants of this version determine
             if type(leaf) is int and leaf in names:
                 fixed.append(f"{names.pop(leaf)} is {path}, which is {leaf}")
         while True:
@@ -318,7 +322,7 @@ class JitFunction:
                 module = self._traced(bound, dict(zip(paths, pattern)), bool(names))
                 sizes = {name: size for size, name in names.items()}
                 for condition in module.graph.conditions() if names else ():
-                    if not condition.holds(sizes):  # the trace is one for other sizes than these
+                    if not condition.holds(sizes):  # the trace does not allow these sizes
                         raise ShapeError(condition.reason)
                 compiled = compile(module, backend=settings.backend, **settings.options)
                 break
@@ -369,8 +373,8 @@ class JitFunction:
         )
 
     def _traced(self, bound: dict[str, Any], sizes: Mapping[str, Sequence[Any]], again: bool) -> GraphModule:
-        """The trace, with these sizes of the arrays at their paths. If it may be tried ``again``,
-        an error tells of the first problem alone."""
+        """The trace with the given sizes for the arrays, by path. If a further attempt may follow
+        (``again``), an error reports only the first problem."""
         kinds = {name: p.kind for name, p in self._store.signature.parameters.items()}
         types_of: dict[str, Any] = {}
         concrete: dict[str, Any] = {}
@@ -400,7 +404,7 @@ class JitFunction:
         return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)
 
     def _reason(self, key: Any, bound: dict[str, Any], shapes: Shapes) -> str:
-        """Why a call needs a version that there is not."""
+        """Why a call needs a version that does not exist yet."""
         store = self._store
         if not store.versions:
             return "the first call"
@@ -435,8 +439,8 @@ class JitFunction:
         return str(next(iter(self._last().compiled.sources.values())))
 
     def explain(self) -> str:
-        """What the versions are for, what made each of them necessary, and why sizes are numbers
-        where they are."""
+        """A text on the versions: the arguments that each is for, the reason why it was compiled, and why
+        some of its sizes are numbers instead of names."""
         lines = [repr(self)[1:-1]]
         for number, version in enumerate(self._store.versions):
             lines += [f"{number}: {version}", f"   compiled because: {version.reason}"]
@@ -448,7 +452,7 @@ class JitFunction:
 
 
 class _OneProblem(Tracer):
-    """A tracer after whose error nobody looks for more."""
+    """A tracer that stops at its first error, without a search for further problems."""
 
 
 #: What is known of the sizes that a version has names for, which are those larger than 1.
@@ -466,14 +470,14 @@ def _remembered(path: str, leaf: Any) -> Any:
 
 
 def _blamed(names: Iterable[str], text: str) -> str | None:
-    """The named size that an error is about: the one that it names most often, and last; None where
-    it names none."""
+    """The named size that an error is about: the one that its text names most often, of several the
+    last; None if it names none."""
     found = [n for n in re.findall(r"\w+", text) if n in names]
     return max(found[::-1], key=found.count) if found else None
 
 
 def _dim_names(paths: Sequence[str], shapes: Shapes) -> dict[int, str]:
-    """A name for each size but 0 and 1, by the first axis that has it."""
+    """A name for each size other than 0 and 1, derived from the first axis that has this size."""
     names: dict[int, str] = {}
     for path, shape in zip(paths, shapes, strict=True):
         base = re.sub(r"\W+", "_", path).strip("_")

@@ -1,12 +1,12 @@
-"""What a graph's output node gives beside the program's own result: ``(result, *writes, *values)``.
+"""Values that a graph's output node holds besides the program's own result: ``(result, *writes, *values)``.
 
-``writes``: inputs that a program writes into. The graph computes their last values, and a call of it writes
-these into the caller's arrays, after everything is computed. Those that are states of the module
-are put there. Results never share memory with the caller's arrays, or with states.
+``writes``: inputs that a program writes into. The graph computes their final values, and a call of it
+writes these into the caller's arrays after everything is computed, or into the module if they are its
+states. Results never share memory with the caller's arrays or with states.
 
-``values``: those that somebody is told of whenever a module runs (:func:`fxlite.passes.tap`). They
-are results like others, so that passes keep them and compiled code computes them; only a call by a
-user, in Python or compiled, tells them.
+``values``: values that are reported whenever a module runs (:func:`fxlite.passes.tap`). They are
+results like any other, so that passes keep them and compiled code computes them. They are reported only
+if a user calls the module, in Python or compiled.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from fxlite.graph import pytree
 
 @dataclass(frozen=True)
 class Tap:
-    """A function that receives a value: ``function(name, value)``, with the name that the node had."""
+    """A function that receives a value of each call: ``function(name, value)``, with the name that the
+    node had when the tap was set."""
 
     name: str
     function: Callable[[str, Any], Any]
 
     def tell(self, value: Any) -> None:
-        """Call the function. It cannot write into the array: the result may share its memory. What
-        it raises is raised by the call, with a note that says of which tap."""
+        """Call the function with a read-only array, because the result may share its memory. An exception
+        of the function leaves the call with a note that names the tap."""
         if isinstance(value, np.ndarray):
             value = value.view()
             value.flags.writeable = False
@@ -43,8 +44,8 @@ class Tap:
 
 
 def take_taps(name: str, taps: Sequence[Tap], has_writes: bool, result: Any) -> tuple[Any, list[tuple[Tap, Any]]]:
-    """What the output node gives without the values at its end, and these by tap. Raises GraphError
-    for an output that does not have them."""
+    """Split a result of the output node into the part before the tapped values, and (tap, value) pairs.
+    Raises GraphError for an output that lacks these values."""
     if not taps:
         return result, []
     count = len(taps)
@@ -64,9 +65,8 @@ _MAX_WORK = 10_000
 
 
 def check_writable(name: str, writes: Sequence[str], values: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-    """Raises ArgumentError for an array that cannot be written into, and for one that shares
-    memory with another input, where NumPy's result would depend on the order of reads and
-    writes."""
+    """Raise ArgumentError for an array that cannot be written into, and for one that shares memory with
+    another input: NumPy's result would then depend on the order of reads and writes."""
     for target in writes:
         array, label = values[target], labels.get(target, target)
         if not isinstance(array, np.ndarray):
@@ -84,8 +84,8 @@ def check_writable(name: str, writes: Sequence[str], values: Mapping[str, Any], 
 def check_orders(
     name: str, orders: Sequence[tuple[str, str, str]], values: Mapping[str, Any], labels: Mapping[str, str]
 ) -> None:
-    """Raises ArgumentError for an array that lies in memory in another way than the trace took for
-    granted, where NumPy would make a copy for a view or the other way round."""
+    """Raise ArgumentError for an array whose memory layout differs from the one that the trace assumed,
+    if NumPy would then copy where the trace has a view, or the other way round."""
     for target, kind, place in orders:
         array, label = values.get(target), labels.get(target, target)
         if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
@@ -116,10 +116,10 @@ def write_back(
     states: Mapping[str, str] = MappingProxyType({}),
     put: Callable[[str, Any], None] | None = None,
 ) -> Any:
-    """Write the values behind the result into the arrays; returns the program's own result. What
-    belongs to ``states``, paths by target, is given to ``put``, with the path.
+    """Write the values that follow the result into the arrays; returns the program's own result. Values
+    of ``states`` (placeholder target -> path) are passed to ``put`` with their path.
 
-    Raises GraphError for a graph whose output is not what ``writes`` says."""
+    Raises GraphError for a graph whose output does not match ``writes``."""
     if not isinstance(result, tuple) or len(result) != 1 + len(writes):
         raise GraphError(
             f"{name} writes into {', '.join(writes)}, so its output must be (result, "
@@ -129,20 +129,20 @@ def write_back(
     arrays = [values[target] for target in writes if target not in states]
 
     def apart(value: Any) -> Any:
-        """The value in memory of its own: an input that is passed on is read before it changes."""
+        """The value in memory of its own: an input that is returned is copied before it is written."""
         is_array = isinstance(value, np.ndarray)
         return value.copy() if is_array and any(_overlap(value, a) for a in arrays) else value
 
     own, *new = result
     own = pytree.plain(own, apart)
-    # a state that is another array than before; one that is the same was written in place
+    # states that are a new array; compiled code writes others in place
     changed = {t: np.asarray(v) for t, v in zip(writes, new) if t in states and v is not values[t]}
-    if changed:  # what a caller has is not changed by later calls, and cannot change the state
+    if changed:  # so that later calls do not change the caller's result, nor the caller the state
         given = [value for value in values.values() if isinstance(value, np.ndarray)]
         own = pytree.plain(own, lambda value: _apart_from(value, [*changed.values()]))
         for target, value in changed.items():
             changed[target] = _apart_from(value, given)
-    # what compiled code has written in place is there
+    # values that compiled code wrote in place need no copy
     written = [v if v is values[t] else apart(v) for t, v in zip(writes, new) if t not in states]
     for array, value in zip(arrays, written):
         if value is not array:

@@ -2,9 +2,9 @@
 
 The vocabulary is torch.fx's. Tensor code is ``call_function`` with an :class:`~fxlite.ops.op.Op` as
 target; ``get_attr`` reads a weight; ``call_module`` appears only for modules declared leaves.
-Every edit keeps ``users`` and ``type`` true, happens whole or not at all, and goes into a journal:
-``with graph.transaction("name"):`` rolls back when its body raises, ``undo`` and ``redo`` take
-whole transactions. All walks are loops, never recursion on graph depth.
+Every edit keeps ``users`` and ``type`` correct, is made completely or not at all, and is recorded in a
+journal: ``with graph.transaction("name"):`` rolls back if its body raises, and ``undo`` and ``redo``
+work on whole transactions. All traversals are loops; none recurses over the depth of the graph.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _TYPE = operator.attrgetter("type")
 
 
 class PythonCode:
-    """The Python function that runs a graph: ``src`` is its text, for the graph as it is when
-    somebody asks first, and ``globals`` the names that it reads."""
+    """The Python function that runs a graph. ``src`` is its text, made from the graph when it is first
+    read, and ``globals`` holds the names that the text uses."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -77,7 +77,7 @@ class PythonCode:
 
 
 def _declared_type(type_expr: Any) -> Any:
-    """What a caller says of a value's type; a class, which says nothing of shapes, is None."""
+    """The type that a caller declares for a value; None for a class, which has no shape."""
     if isinstance(type_expr, (TensorType, tuple)):
         return type_expr
     return type_of(type_expr) if isinstance(type_expr, str) else None
@@ -90,7 +90,7 @@ def _holds_array(value: Any) -> bool:
 
 
 def _check_target(op: str, target: Any) -> None:
-    """Raise GraphError for a target that no text of the graph can hold."""
+    """Raise GraphError for a target that the text of a graph cannot represent."""
     if op == "placeholder":
         if not is_name(target):
             advice = re.sub(r"\W", "_", target, flags=re.ASCII) if isinstance(target, str) else ""
@@ -104,7 +104,10 @@ def _check_target(op: str, target: Any) -> None:
 
 @checked_methods
 class Graph:
-    """Nodes in execution order. Make one by tracing, or node by node."""
+    """A program as nodes in execution order. Make one by tracing, or node by node:
+
+    ``graph = Graph(); x = graph.placeholder("x", parse_type("f32[B,3]"))``, then :meth:`call_function`
+    and :meth:`output`. Printing a graph shows one line for each node, with its type."""
 
     def __init__(
         self,
@@ -112,8 +115,8 @@ class Graph:
         tracer_cls: type | None = None,
         tracer_extras: dict[str, Any] | None = None,
     ) -> None:
-        """``tracer_cls`` and ``tracer_extras`` (its further arguments) say who traced the program,
-        for those who trace it again."""
+        """``tracer_cls`` and ``tracer_extras`` (its further arguments) record which tracer made the
+        graph, so that the program can be traced again in the same way."""
         self.owning_module = owning_module
         self.tracer_cls, self.tracer_extras = tracer_cls, tracer_extras
         self._store = NodeStore(self)
@@ -138,7 +141,7 @@ class Graph:
         return self._store.length
 
     def output_node(self) -> Node:
-        """The output node. Raises GraphError where there is none."""
+        """The output node. Raises GraphError if there is none."""
         for node in reversed(self.nodes):
             if node.op == "output":
                 return node
@@ -162,15 +165,16 @@ class Graph:
         return shapes.names([type.shape for type in types if isinstance(type, TensorType)])
 
     def find_nodes(self, *, op: str | None = None, target: Any = None, sort: bool = True) -> list[Node]:
-        """Nodes with that op and target (an Op, its name, or a path), in order. Raises GraphError
-        or ArgumentError for a call_function with a target that is not an op."""
+        """Nodes with that op and target (an Op, its name, or a path), in order. For "call_function",
+        raises GraphError or ArgumentError if the target is not an op."""
         if op == "call_function" and target is not None:
             target = as_op(target)
         return [n for n in self.nodes if (op is None or n.op == op) and (target is None or n.target == target)]
 
     def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
-        """Nodes by a query, ``graph.find("conv2d > batch_norm > relu")``; the language is described
-        in :mod:`fxlite.show.query`. ``sizes`` are values of named dims. Raises QueryError."""
+        """Find nodes by a query: ``graph.find("conv2d > batch_norm > relu")``. The query language is
+        described in :mod:`fxlite.show.query`. ``sizes`` gives values to named dims. Raises QueryError
+        for a query that cannot be read."""
         expect(query, str, "a query", 'write e.g. graph.find("conv2d > relu")')
         return above("find")(self, query, sizes)  # type: ignore[no-any-return]
 
@@ -186,9 +190,9 @@ class Graph:
     ) -> Node:
         """Insert a node at the insertion point (the end, unless inside ``inserting_before``).
 
-        A call_function is bound to its op's signature, brought to canonical form and typed;
-        ``type_expr`` is the type of what has none by itself.
-        Raises ArgumentError, ShapeError or DTypeError where the call does not fit the op."""
+        The arguments of a call_function are bound to its op's signature and brought to canonical form,
+        and the type is inferred; ``type_expr`` is the type of a node for which nothing can be inferred.
+        Raises ArgumentError, ShapeError or DTypeError if the call does not fit the op."""
         if args is not None and args.__class__ is not tuple:
             expect(args, (tuple, list), "args", "a single argument is (x,)")
         if kwargs is not None and kwargs.__class__ is not dict:
@@ -211,14 +215,14 @@ class Graph:
         type = None if type_expr is None else _declared_type(type_expr)
         if op == "call_module" and type is None:
             type = self._type_of_leaf(target, args, kwargs)
-        if type is not None and op in ("call_function", "output"):  # a rule knows better
+        if type is not None and op in ("call_function", "output"):  # these infer their types
             inferred = self._infer(op, target, args, kwargs)
             type = type if inferred is None else inferred
         return self._append(op, target, args, kwargs, name, type)
 
     def call_op(self, target: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None = None) -> Node:
-        """Like :meth:`call_function` for arguments that are bound and canonical already, as
-        :meth:`Op.split_arguments` gives them: for the tracer and for copies."""
+        """Like :meth:`call_function`, for arguments that are already bound and canonical, as
+        :meth:`Op.split_arguments` returns them. The tracer and copies use it."""
         return self._append("call_function", target, args, stored_kwargs(kwargs), name, None)
 
     def _append(
@@ -257,9 +261,9 @@ class Graph:
         return node
 
     def placeholder(self, name: str, type_expr: TensorType | None = None, default_value: Any = ...) -> Node:
-        """An input of the graph, which a call may give by that name. Of a name that no parameter in
-        Python can have (``input:0``) it gets the nearest one (``input_0``), and the entry
-        ``original_name`` of its meta has the other."""
+        """Add an input, which a call may give by this name. A name that no Python parameter can have
+        (``input:0``) is replaced by the nearest one that is possible (``input_0``), and the entry
+        ``original_name`` of the node's ``meta`` keeps the original."""
         expect(name, str, "the name of a placeholder")
         args = () if default_value is ... else (default_value,)
         valid = name if is_name(name) else re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -270,7 +274,7 @@ class Graph:
         return node
 
     def get_attr(self, qualified_name: str, type_expr: TensorType | None = None) -> Node:
-        """A parameter, buffer or constant of the owning module."""
+        """Add a node that reads a parameter, buffer or constant of the owning module, by dotted path."""
         expect(qualified_name, str, "the path of an attribute")
         return self.create_node("get_attr", qualified_name, (), {}, None, type_expr)
 
@@ -282,9 +286,9 @@ class Graph:
         type_expr: Any = None,
         name: str | None = None,
     ) -> Node:
-        """A call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``. Arrays among
-        the arguments become buffers of the graph's module; of a call that has several results,
-        :meth:`parts` gives each."""
+        """Add a call of an op: ``graph.call_function(fx.ops.sum, (x,), {"axis": 1})``. Arrays among the
+        arguments become buffers of the graph's module. For an op with several results, :meth:`parts`
+        returns them one by one."""
         if isinstance(args, (tuple, list)) and any(map(_holds_array, args)):
             args = tuple(map(self._with_buffers, args))
         if isinstance(kwargs, Mapping) and any(map(_holds_array, kwargs.values())):
@@ -292,15 +296,15 @@ class Graph:
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
     def parts(self, node: Node) -> list[Node]:
-        """The results of a call that has several (``split``), one node each. Raises GraphError for a
-        node that has one."""
+        """Nodes for the single results of a call that has several, such as ``split``. Raises GraphError
+        for a node with one result."""
         if not isinstance(node.type, tuple):
             raise GraphError(f"{node.name} has one result, {node.type}")
         with self.with_origin(node):
             return [self.call_function("getitem", (node,), {"index": i}) for i in range(len(node.type))]
 
     def _with_buffers(self, value: Any) -> Any:
-        """An argument with nodes in the places of arrays, which the graph's module keeps."""
+        """An argument with its arrays replaced by nodes; the graph's module keeps the arrays."""
         if isinstance(value, (tuple, list)):
             return type(value)(map(self._with_buffers, value))
         if not isinstance(value, np.ndarray):
@@ -320,8 +324,9 @@ class Graph:
         kwargs: Mapping[str, Any] | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """What a method of an array records, ``graph.call_method("reshape", (x, -1))``: calls of
-        ops. Raises TraceError for a method that arrays do not have, GraphError without an array."""
+        """Add the calls of ops that a method of an array stands for:
+        ``graph.call_method("reshape", (x, -1))``. Raises TraceError for a method that arrays do not
+        have, and GraphError if ``args`` is empty."""
         if not args:
             raise GraphError(f"{method_name} is called on no array: it is the first of args")
         made = above("call_method")(self, method_name, args, kwargs or {})
@@ -336,30 +341,30 @@ class Graph:
         kwargs: Mapping[str, Any] | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """A call of a leaf module by its path."""
+        """Add a call of a leaf module, given by its path."""
         expect(module_name, str, "the path of a leaf module")
         return self.create_node("call_module", module_name, args, kwargs, None, type_expr)
 
     def output(self, result: Any, type_expr: Any = None) -> Node:
-        """The result: a node, or nested tuples, lists and dicts of nodes."""
+        """Add the output node. ``result`` is a node, or nested tuples, lists and dicts of nodes."""
         return self.create_node("output", "output", (result,), {}, None, type_expr)
 
     def inserting_before(self, n: Node | None = None) -> _Meanwhile:
-        """``with graph.inserting_before(n):`` new nodes go just before n (None: the start)."""
+        """``with graph.inserting_before(n):`` inserts new nodes just before ``n`` (None: at the start)."""
         before = self._store.root._next if n is None else n
         if before.graph is not self or before._erased:
             raise GraphError(f"{before.name} is not in this graph: nothing can be inserted there")
         return _Meanwhile(self._store, "insert_before", before)
 
     def inserting_after(self, n: Node | None = None) -> _Meanwhile:
-        """``with graph.inserting_after(n):`` new nodes go just after n (None: the end)."""
+        """``with graph.inserting_after(n):`` inserts new nodes just after ``n`` (None: at the end)."""
         return self.inserting_before(self._store.root if n is None else n._next)
 
     def with_origin(
         self, node: Node | None = None, scope: Scope | None = None, loc: Location | None = None
     ) -> _Meanwhile:
-        """``with graph.with_origin(n):`` new nodes get n's scope and location, or those given: of
-        the model that a graph is built from, not of the program that builds it."""
+        """``with graph.with_origin(n):`` gives new nodes the scope and location of ``n``, or the given
+        ones. They should name the model that the graph represents, not the code that builds the graph."""
         if scope is not None:
             expect(scope, Scope, "the scope")
         if loc is not None:
@@ -370,7 +375,7 @@ class Graph:
 
     # -- editing -----------------------------------------------------------------------------
     def erase_node(self, to_erase: Node) -> None:
-        """Remove a node that is not read. Raises GraphError naming the users otherwise."""
+        """Remove a node that no other node reads. Otherwise raises GraphError, which names the readers."""
         node = to_erase
         if node.graph is not self or node._erased:
             where = "was erased already" if node.graph is self else "belongs to another graph"
@@ -381,7 +386,7 @@ class Graph:
         self._store.detach(node)
 
     def rename_node(self, node: Node, wish: str) -> str:
-        """Give a node another name (made unique); returns it."""
+        """Rename a node; returns its new name, which is ``wish``, with a number if that is taken."""
         expect(node, Node, "what is renamed")
         expect(wish, str, "the name of a node")
         self._store.namer.taken.discard(node.name)
@@ -390,7 +395,7 @@ class Graph:
         return name
 
     def topological_sort(self) -> None:
-        """Move nodes that stand before one that they read behind it; the others keep their order.
+        """Move each node that stands before one of its arguments behind it; the others keep their order.
         Raises GraphError for nodes that read each other in a circle."""
         waiting = {node: len(node.all_input_nodes) for node in self.nodes}
         position = {node: i for i, node in enumerate(waiting)}
@@ -411,8 +416,8 @@ class Graph:
                 self._store.move(node, self._store.root)
 
     def node_copy(self, node: Node, arg_transform: Callable[[Node], Node] = lambda n: n) -> Node:
-        """Copy of a node (maybe of another graph) with its arguments mapped; scope, loc, type and
-        meta are kept."""
+        """Insert a copy of a node, which may belong to another graph, with ``arg_transform`` applied to
+        the nodes in its arguments. Scope, loc, type and meta are kept."""
         args = map_nodes(node._args, arg_transform)
         kwargs = node._kwargs
         if node.op != "call_function":
@@ -424,9 +429,9 @@ class Graph:
         return copy
 
     def graph_copy(self, g: Graph, val_map: dict[Node, Node] | None = None, return_output_node: bool = False) -> Any:
-        """Append copies of all nodes of ``g`` but its output and those that ``val_map`` maps
-        already; returns the mapped output value, with ``return_output_node`` and the output node of
-        ``g``."""
+        """Insert copies of all nodes of ``g`` except its output and the nodes that ``val_map`` already
+        maps. Returns the output value of ``g`` with its nodes mapped or, with ``return_output_node``,
+        that and the output node of ``g``."""
         val_map = {} if val_map is None else val_map
         for node in g.nodes:
             if node in val_map:
@@ -438,8 +443,9 @@ class Graph:
         return None
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Erase nodes that are not read, from the end; inputs and nodes with effects stay (with
-        ``is_impure_node``: those for which it is true). Returns True if anything was erased."""
+        """Erase nodes that no node reads, from the end to the start. Inputs and nodes with side effects
+        stay; ``is_impure_node`` replaces the test for side effects. Returns True if anything was
+        erased."""
         is_impure = is_impure_node
         store = self._store
         before = store.length
@@ -460,7 +466,7 @@ class Graph:
                     raise GraphError(f"argument {used.name} {where}")
 
     def _set_arguments(self, node: Node, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Assign arguments in stored form; the types that depend on them follow."""
+        """Assign arguments in stored form, and update the types that depend on them."""
         if node.op != "call_function":
             args, kwargs = stored_args(args), stored_kwargs(kwargs)
         elif kwargs and self._dims.declared:
@@ -471,8 +477,8 @@ class Graph:
             retype(self, node, (node,))
 
     def _replace_uses(self, old: Node, new: Node, users: list[Node]) -> None:
-        """Make ``users`` read ``new`` in place of ``old``; their types follow when all of them do,
-        for two may be operands of one call."""
+        """Make ``users`` read ``new`` in place of ``old``. Types are updated after the last user has
+        changed, because two users may be operands of one call."""
 
         def swap(node: Node) -> Node:
             return new if node is old else node
@@ -497,7 +503,7 @@ class Graph:
         self._set_arguments(node, args, kwargs)
 
     def _write(self, node: Node, field: str, value: Any) -> None:
-        """``node.field = value``: checked, journalled, with the types that depend on it."""
+        """``node.field = value``: check it, record it in the journal, and update dependent types."""
         if node._erased:
             raise GraphError(f"{node.name} was erased")
         with self._store.all_or_nothing():
@@ -515,9 +521,9 @@ class Graph:
                 retype(self, node, (node,))
 
     def _retarget(self, node: Node, target: Any) -> None:
-        """``node.target = op``: the arguments are bound to the new op's signature by position and
-        name. Where the node was something else so far (``node.op = "call_function"``), arguments
-        that do not fit are those that it had, and are given next."""
+        """``node.target = op``: bind the arguments to the new op's signature by position and name. If
+        the node was not a call_function before (``node.op = "call_function"``), arguments that do not
+        fit are accepted: they belong to the old call, and the caller assigns new ones next."""
         target = as_op(target)
         try:
             args, kwargs = target.split_arguments(target.bind(node._args, node._kwargs))
@@ -533,7 +539,7 @@ class Graph:
     # -- named dims --------------------------------------------------------------------------
     @property
     def declared_dims(self) -> dict[str, FactSymbol]:
-        """Named dims with facts, by name: the graph has one symbol for each name."""
+        """Named dims that have facts, by name. A graph has one symbol for each name."""
         return self._dims.declared
 
     @declared_dims.setter
@@ -542,7 +548,7 @@ class Graph:
 
     @property
     def specialized(self) -> Mapping[str, Any]:
-        """Named dims that :meth:`GraphModule.specialize` replaced, for messages."""
+        """Named dims that :meth:`GraphModule.specialize` replaced, and by what; used in messages."""
         return self._dims.specialized
 
     @specialized.setter
@@ -551,7 +557,7 @@ class Graph:
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """Conditions on named dims that a call must fulfil, besides the facts of
+        """Conditions on named dims that every call must fulfil, in addition to the facts of
         ``declared_dims``."""
         return self._dims.guards
 
@@ -561,8 +567,8 @@ class Graph:
 
     @property
     def taps(self) -> tuple[Tap, ...]:
-        """The taps (:func:`fxlite.passes.tap`), which receive values of each call: as many values as stand
-        at the end of what the output node has."""
+        """The taps (:func:`fxlite.passes.tap`), which receive values of each call. The output node holds
+        one value at its end for each of them."""
         return self._taps
 
     @taps.setter
@@ -571,8 +577,8 @@ class Graph:
 
     @property
     def interface(self) -> Interface | None:
-        """How the program is called where its inputs or results are nested, and which inputs it
-        writes into; None: as they stand."""
+        """How a program with nested inputs or results is called, and which inputs it writes into; None
+        if the inputs and results are exactly those of the graph."""
         return self._interface
 
     @interface.setter
@@ -580,7 +586,7 @@ class Graph:
         self._exchange("_interface", interface)
 
     def _exchange(self, field: str, value: Any) -> None:
-        """Replace a field, which the journal knows how to put back."""
+        """Replace a field, and record the old value in the journal."""
         before = getattr(self, field)
         if value is not before:
             self._store.record((Graph._exchange, self, field, before))
@@ -588,45 +594,46 @@ class Graph:
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:
-        """(placeholder's target, path) of each buffer of the program that the graph changes."""
+        """(placeholder target, path) of each buffer of the program that the graph changes."""
         return () if self._interface is None else self._interface.states
 
     def declare_dims(self, dims: Mapping[str, FactSymbol]) -> None:
-        """Let the named dims of the inputs that are made from now on have these facts."""
+        """Give these facts to the named dims of inputs that are added from now on."""
         self._dims.declared |= dims
 
     def conditions(self) -> list[Guard]:
-        """All that the named dims must fulfil: declared facts and guards."""
+        """All conditions on the named dims: declared facts and guards."""
         return self._dims.all()
 
     def take_conditions(self, graph: Graph, names: frozenset[str] | None = None) -> None:
-        """Take over what ``graph`` knows and requires of its named dims (``names``: of these)."""
+        """Take over the facts and guards on the named dims of ``graph`` (only on ``names`` if given)."""
         self._dims.take(graph._dims, names)
 
     # -- history -----------------------------------------------------------------------------
     def transaction(self, label: str) -> AbstractContextManager[None]:
-        """``with graph.transaction("fold scales"):`` the edits of the body are one unit for
-        :meth:`undo`; when the body raises they are all taken back. May be nested."""
+        """``with graph.transaction("fold scales"):`` makes the edits of its body one unit for
+        :meth:`undo`. If the body raises, all of them are reverted. Transactions may be nested."""
         return self._store.transaction(label)
 
     def undo(self) -> str:
-        """Take back the last transaction (or the edits since it); returns its label. Raises
-        GraphError where there is none, or inside a transaction."""
+        """Revert the last transaction, or the edits made since; returns its label. Raises GraphError if
+        there is nothing to undo, or inside a transaction."""
         return self.journal.undo()
 
     def redo(self) -> str:
-        """Do again what the last :meth:`undo` took back; returns its label. Raises GraphError."""
+        """Repeat what the last :meth:`undo` reverted; returns its label. Raises GraphError if there is
+        nothing to redo, or inside a transaction."""
         return self.journal.redo()
 
     # -- types -------------------------------------------------------------------------------
     def _type_of_leaf(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What a leaf module of the owner returns; None where that is not known."""
+        """The type that a leaf module of the owner returns; None if it is not known."""
         nodes = [n for n in nodes_in((args, dict(kwargs))) if n.type is None]
         try:
             module = None if nodes else self.owning_module.get_submodule(target)  # type: ignore[union-attr]
         except AttributeError:
             return None
-        if module is None or "_graph" in module.__dict__:  # the caller of a graph knows its types
+        if module is None or "_graph" in module.__dict__:  # whoever calls a GraphModule states the type
             return None
         return above("leaf_result_type")(module, args, dict(kwargs))
 
@@ -643,32 +650,33 @@ class Graph:
         return None
 
     def _retype_weights(self, targets: Iterable[str]) -> None:
-        """The weights at these paths were exchanged for ones of other types."""
+        """Update types after the weights at these paths were replaced by ones of other types."""
         wanted = set(targets)
         readers = [n for n in self.find_nodes(op="get_attr") if n.target in wanted]
         if readers:
             retype(self, readers[0], readers)
 
     def explain_size(self, node: Node, axis: int) -> SizeOrigin:
-        """Where the size of an axis comes from, back to the inputs and weights that decide it, with
-        the lines of the program: ``print(gm.graph.explain_size(node, 1))``. Raises GraphError for a
-        node without a type, ShapeError for an axis it does not have."""
+        """Trace the size of an axis back to the inputs and weights that determine it, with the lines of
+        the program: ``print(gm.graph.explain_size(node, 1))``. Raises GraphError for a node without a
+        type, and ShapeError for an axis that the node does not have."""
         from fxlite.graph.size_origin import size_origin
 
         return size_origin(node, axis)
 
     # -- checking and copying ------------------------------------------------------------------
     def lint(self, full: bool = False) -> None:
-        """Check every invariant; raises GraphError that lists all violations. A graph that passed
-        before is rechecked where it was edited since; ``full`` rechecks everything."""
+        """Check every invariant; raises GraphError, which lists all violations. In a graph that passed
+        before, only what was edited since is checked again; ``full`` checks everything."""
         lint(self, full)
 
     def copy(self, owning_module: Module | None = None) -> Graph:
-        """An independent copy with a history of its own: names, order, types, scope, loc, meta."""
+        """An independent copy with the same names, order, types, scopes, locations and meta, and with a
+        history of its own."""
         return self.copy_with_nodes(owning_module)[0]
 
     def copy_with_nodes(self, owning_module: Module | None = None) -> tuple[Graph, dict[Node, Node]]:
-        """A copy, and the copy of each node."""
+        """A copy of the graph, and a dict from each node to its copy."""
         owner = owning_module if owning_module is not None else self.owning_module
         new = Graph(owner, self.tracer_cls, self.tracer_extras)
         copies: dict[Node, Node] = {}
@@ -693,7 +701,7 @@ class Graph:
                 if kwargs and node.op != "call_function":
                     add_user(tuple(kwargs.values()), made)
                 copies[node] = last = made
-        for node in noted:  # what is said of other nodes is said of their copies
+        for node in noted:  # notes that name nodes must name their copies
             copies[node].meta = map_nodes(node._meta, lambda n: copies.get(n, n))
         mine, store = self._store, new._store
         set_next(last, store.root)
@@ -713,7 +721,7 @@ class Graph:
         return copied
 
     def __eq__(self, other: object) -> bool:
-        """Structural: the same calls in the same order under any names."""
+        """Structural equality: the same calls in the same order, whatever the names."""
         if not isinstance(other, Graph):
             return NotImplemented
         return above("first_difference")(self, other) is None
@@ -722,16 +730,19 @@ class Graph:
 
     # -- text --------------------------------------------------------------------------------
     def python_code(self, root_module: str = "self") -> PythonCode:
-        """The Python function that runs the graph; ``root_module`` is called self."""
+        """The Python function that runs the graph; ``root_module`` is the name of its first
+        parameter."""
         if root_module != "self":
             raise GraphError(f"the module is called self in regenerated code, not {root_module!r}")
         return PythonCode(self)
 
     def text(self, *, full: bool = False, weights: bool = False, width: int | None = None) -> str:
-        """The graph as text, ``str(graph)``, for a reader with ``width`` columns (default those of
-        the terminal, or 100): long lines are broken, what repeats is shown once, many weights are
-        counted. ``weights`` lists them all. ``full=True`` is the exact text, a line for each node
-        and nothing left out, which :func:`fxlite.parse` reads back."""
+        """The graph as text, which ``str(graph)`` returns, too.
+
+        It is meant for people: lines are broken at ``width`` columns (default: those of the terminal,
+        else 100), repeated layers are shown once, and many weights are summed up in one line; ``weights``
+        lists them all. ``full=True`` gives the exact text that :func:`fxlite.parse` reads back: one line
+        for each node, with nothing left out."""
         return above("text_of")(self, full=full, weights=weights, width=width)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
@@ -740,17 +751,18 @@ class Graph:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the picture."""
+        """The picture of the graph, which notebooks show."""
         return above("in_notebook")(self)  # type: ignore[no-any-return]
 
     def print(self, *, full: bool = False, weights: bool = False) -> None:
-        """Print :meth:`text`; on a terminal in colour (unless ``NO_COLOR`` is set), and with links
-        to the lines of the program."""
+        """Print :meth:`text`. On a terminal it is coloured (unless ``NO_COLOR`` is set) and has links to
+        the lines of the program."""
         above("print_graph")(self, full=full, weights=weights)
 
     def print_tabular(self) -> None:
-        """Print a table with a line for each node: opcode, name, type, value, place. In fewer than
-        120 columns it has no opcodes, and below 100 no places; what does not fit ends in ``…``."""
+        """Print a table with a line for each node: opcode, name, type, value, place. On a terminal with
+        fewer than 120 columns it has no opcodes, with fewer than 100 no places either. Text that does
+        not fit ends in ``…``."""
         above("print_table")(self)
 
     def draw(
@@ -766,14 +778,16 @@ class Graph:
         changed_from: Graph | None = None,
         sqnr: Mapping[str, float] | None = None,
     ) -> None:
-        """Write a picture with shapes and modules: ``.svg`` or ``.html`` (nothing to install),
-        ``.dot``, ``.png``, ``.pdf``.
+        """Write a picture that shows shapes and modules. The ending of the file decides the format:
+        ``.svg`` and ``.html`` need nothing to be installed; ``.dot``, ``.png`` and ``.pdf`` are the others.
 
-        ``color`` is "op", "dtype", "time" (with ``times``, seconds by node, or a profile),
-        "change" (with ``changed_from``, another graph), "scope" or "sqnr" (with ``sqnr``, dB by
-        module path). ``depth`` closes modules below that many levels; ``fold`` draws equal modules
-        in a row once; ``direction`` is "TB", from top to bottom, or "LR", from left to right. Raises
-        DrawError for other endings and options, and where what writes PNG or PDF is missing."""
+        ``color`` is "op", "dtype", "time" (with ``times``: seconds by node, or a profile), "change"
+        (with ``changed_from``: another graph), "scope" or "sqnr" (with ``sqnr``: dB by module path).
+        ``depth`` draws modules below that many levels as single boxes. ``fold`` draws equal modules in a
+        row once. ``direction`` is "TB", from top to bottom, or "LR", from left to right.
+
+        Raises DrawError for other endings and options, and if the tool that writes PNG or PDF is
+        missing."""
         above("draw")(
             self,
             path,
@@ -789,12 +803,12 @@ class Graph:
 
     @functools.partial(checked, is_whole=True)
     def to_dot(self, weights: bool = False, **options: Any) -> str:
-        """The graph in Graphviz's DOT language, modules as clusters; options as in :meth:`draw`."""
+        """The graph in Graphviz's DOT language, with modules as clusters; options as in :meth:`draw`."""
         return above("to_dot")(self, weights=weights, **options)  # type: ignore[no-any-return]
 
 
 class _Meanwhile:
-    """``with``: a field of an object has another value inside."""
+    """A context manager that gives a field of an object another value inside its body."""
 
     def __init__(self, owner: Any, field: str, value: Any) -> None:
         self.owner, self.field, self.value = owner, field, value

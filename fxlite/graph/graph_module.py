@@ -1,7 +1,7 @@
-"""GraphModule: a graph together with the weights it reads; a Module that runs the graph's code.
+"""GraphModule: a graph together with the weights that it reads; a Module that runs the graph's code.
 
-In: a graph and a module that owns its attributes. Out: something callable on arrays whose ``code``
-is regenerated from the graph by ``recompile()``.
+In: a graph and a module that owns its attributes. Out: a module that can be called on arrays, whose
+``code`` is regenerated from the graph by ``recompile()``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOT_WEIGHTS = frozenset(
 
 
 class Container(Module):
-    """Holds weights at a path of a GraphModule; ``container[0]`` is its child or weight named
+    """Holds the weights below a path of a GraphModule; ``container[0]`` is its child or weight named
     "0"."""
 
     def __getitem__(self, index: int | str) -> Any:
@@ -49,7 +49,7 @@ class Container(Module):
 
 
 def child_or_array(module: Module, name: str) -> Any:
-    """A child, parameter or buffer, whatever its name; KeyError where there is none."""
+    """A child, parameter or buffer, whatever its name. Raises KeyError if there is none."""
     if name in module._modules:
         return module._modules[name]
     if name in module._parameters or name in module._buffers:
@@ -58,8 +58,8 @@ def child_or_array(module: Module, name: str) -> Any:
 
 
 class _Form(NamedTuple):
-    """How a module is called: its signature, the values of parameters that are left out, and whether a call gives an
-    array for each input, in order, and gets what the output node has."""
+    """How a module is called: its signature, the defaults of its parameters, and whether a call passes one array for
+    each input, in order, and returns exactly what the output node holds."""
 
     signature: inspect.Signature
     defaults: dict[str, Any]
@@ -68,14 +68,15 @@ class _Form(NamedTuple):
 
 @checked_methods
 class GraphModule(EditHooks, Module):
-    """A module whose ``forward`` is the graph's code. ``gm(x)`` runs the regenerated Python."""
+    """A module whose ``forward`` is the code of a graph. ``gm(x)`` runs the Python function that was
+    generated from ``gm.graph``, and ``gm.code`` is its text."""
 
     def __init__(
         self, root: Module | Callable[..., Any] | dict[str, Any], graph: Graph, class_name: str = "GraphModule"
     ) -> None:
-        """``root`` owns the weights the graph reads: a module, or a dict from path to array or
-        module. For a graph from :meth:`Tracer.trace` it is what was traced, module or function;
-        constants that the trace found are taken from the graph's owner."""
+        """``root`` owns the weights that the graph reads: a module, or a dict from path to array or
+        module. For a graph from :meth:`Tracer.trace` it is the traced module or function; constants
+        that the trace found are taken from the graph's owner."""
         super().__init__()
         expect(graph, Graph, "the graph of a GraphModule")
         self.name = class_name
@@ -92,9 +93,9 @@ class GraphModule(EditHooks, Module):
                     root[node.target] = _find_attribute(program, owner, node.target)
             for _, path in graph.states:
                 root[path] = np.array(_find_attribute(program, owner, path), subok=False)
-        else:  # and arrays that calls were given, which the graph has kept
+        else:  # also the arrays that were passed to calls and that the graph keeps
             owner = graph.owning_module
-            kept = owner._buffers if type(owner) is Module else {}  # one that the graph has made
+            kept = owner._buffers if type(owner) is Module else {}  # the graph made this owner itself
             targets = (n.target for n in graph.nodes if n.op == "get_attr")
             root = {**root, **{t: kept[t] for t in targets if t in kept and t not in root}}
         for path, value in root.items():
@@ -128,7 +129,7 @@ class GraphModule(EditHooks, Module):
             )
 
     def _note_entry(self, parent: Module, name: str) -> None:
-        """Let the journal know what ``parent.name`` is before it is replaced."""
+        """Record ``parent.name`` in the journal before it is replaced."""
         graph = self.__dict__.get("_graph")
         if graph is not None:
             entry = next(((g, vars(parent)[g][name]) for g in _GROUPS if name in vars(parent)[g]), None)
@@ -144,7 +145,7 @@ class GraphModule(EditHooks, Module):
             vars(parent)[entry[0]][name] = entry[1]
 
     def _note_groups(self, module: Module) -> None:
-        """Let the journal know all that ``module`` holds before some of it is deleted."""
+        """Record everything that ``module`` holds in the journal before some of it is deleted."""
         groups = tuple(dict(vars(module)[group]) for group in _GROUPS)
         self.graph._store.record((GraphModule._restore_groups, self, module, groups))
 
@@ -154,12 +155,12 @@ class GraphModule(EditHooks, Module):
             vars(module)[name] = group
 
     def add_submodule(self, target: str, m: Module) -> bool:
-        """Put a module at a dotted path, making the containers on the way."""
+        """Put a module at a dotted path, and create the containers on the way."""
         self.set_attribute(target, m)
         return True
 
     def delete_submodule(self, target: str) -> bool:
-        """Drop the module at a dotted path; False where there is none."""
+        """Delete the module at a dotted path. Returns False if there is none."""
         path, _, name = target.rpartition(".")
         try:
             parent = self.get_submodule(path)
@@ -169,15 +170,15 @@ class GraphModule(EditHooks, Module):
         return parent._modules.pop(name, None) is not None
 
     def set_attribute(self, target: str, value: Any) -> None:
-        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become
-        buffers. Nodes that read a weight in whose place one of another shape or dtype is put are
-        typed anew. Raises ShapeError or DTypeError, and changes nothing, where one does not fit."""
+        """Put a weight or module at a dotted path: a Parameter stays one, other arrays become buffers.
+        If the shape or dtype of a weight changes, the nodes that depend on it get new types. Raises
+        ShapeError or DTypeError, and changes nothing, if a node does not accept it."""
         self.set_attributes({target: value})
 
     def set_attributes(self, values: Mapping[str, Any]) -> None:
-        """Put several weights or modules at their paths, and type nodes anew when all are there: a
-        layer and its neighbour can be made larger, where one after the other would not fit. Raises
-        what :meth:`set_attribute` does, and then none of them is put."""
+        """Put several weights or modules at their paths, and update types after the last one. So a layer
+        and its neighbour can grow together, although neither would fit alone. Raises what
+        :meth:`set_attribute` raises, and then changes nothing."""
         graph = self.__dict__.get("_graph")
         if graph is None:
             for target, value in values.items():
@@ -207,9 +208,9 @@ class GraphModule(EditHooks, Module):
             parent.register_buffer(name, value)
 
     def delete_all_unused_submodules(self) -> None:
-        """Drop weights and modules that no node reads. Leaf modules, which belong to the program,
-        are dropped whole or left as they are."""
-        used: set[str] = set()  # paths of what nodes read, and of the modules around it
+        """Delete weights and modules that no node reads. Leaf modules, which belong to the program, are
+        deleted completely or left as they are."""
+        used: set[str] = set()  # paths that nodes read, and of the modules that contain them
         read = [node.target for node in self.graph.nodes if node.op in ("get_attr", "call_module")]
         for path in (*read, *(path for _, path in self.graph.states)):
             while path and path not in used:
@@ -232,8 +233,8 @@ class GraphModule(EditHooks, Module):
                 del module._modules[name]
 
     def _own_modules(self) -> Iterator[tuple[str, Module]]:
-        """(path, module): this module and its containers, outer ones first; not what is inside a
-        leaf module, which may be a GraphModule with containers of its own."""
+        """(path, module) of this module and its containers, outer ones first. The inside of a leaf module
+        is left out: it may be a GraphModule with containers of its own."""
         work: list[tuple[str, Module]] = [("", self)]
         while work:
             path, module = work.pop()
@@ -251,28 +252,28 @@ class GraphModule(EditHooks, Module):
     # -- graph and code --------------------------------------------------------------------------
     @property
     def graph(self) -> Graph:
-        """The graph; edit it and call ``recompile()``."""
+        """The graph. Edit it, then call the module or ``recompile()``."""
         return self.__dict__["_graph"]  # type: ignore[no-any-return]
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
         self.__dict__["_graph"] = graph
         graph.owning_module = self
-        graph.journal.forget()  # what can be undone begins with the graph as it is now
+        graph.journal.forget()  # the history starts with the graph as it is now
         graph._store.watch(self.__dict__.get("_edit_hooks", {}))
         self._prepare()
 
     @property
     def code(self) -> str:
-        """Source of ``forward``, for the graph as it is now: all of it, in lines of at most the
-        width of the terminal, or 100 columns."""
+        """The complete source of ``forward`` for the graph as it is now, in lines no wider than the
+        terminal (or 100 columns)."""
         self._follow_edits()
         if self.__dict__["_code"] is None:
             self.__dict__["_code"] = above("code_text")(self.graph)
         return self.__dict__["_code"]  # type: ignore[no-any-return]
 
     def _prepare(self) -> None:
-        """Forget the code; it is made again when the module is called or ``code`` is read."""
+        """Discard the code; it is generated again when the module is called or ``code`` is read."""
         graph: Graph = self.__dict__["_graph"]
         self.__dict__["_prepared"] = graph.journal.version
         self.__dict__["_code"] = None
@@ -282,7 +283,7 @@ class GraphModule(EditHooks, Module):
             name = next(t for t in targets if targets.count(t) > 1)
             raise GraphError(f"two inputs are called {name!r}; set node.target of one of them")
         if interface is not None and not interface.covers(targets):
-            interface = None  # an edit added inputs: they are given one by one
+            interface = None  # an edit added inputs: a call gives them one by one
         self.__dict__["_interface"] = interface
         self.__dict__["_known_form"] = None
 
@@ -303,7 +304,7 @@ class GraphModule(EditHooks, Module):
         return found
 
     def _follow_edits(self) -> None:
-        """Forget the code if the graph was edited since it was made."""
+        """Discard the code if the graph was edited since it was generated."""
         if self.__dict__["_prepared"] != self.graph.journal.version:
             self._prepare()
 
@@ -313,16 +314,16 @@ class GraphModule(EditHooks, Module):
         return module.__dict__["_forward"](module, *args, **kwargs)
 
     def recompile(self) -> PythonCode:
-        """Make ``forward`` again from the graph; returns its code. (Calling an edited module does
-        it by itself.)"""
+        """Regenerate ``forward`` from the graph; returns its code. Calling an edited module does this,
+        too."""
         self._prepare()
         self.__dict__["_forward"] = above("compile_forward")(self.graph, self.name)
         return PythonCode(self.graph)
 
     @property
     def forward(self) -> Callable[..., Any]:
-        """What the module computes, with the program's parameters as its signature, which a trace
-        of the module sees."""
+        """The computation of the module, with the program's parameters as its signature. Tracing the
+        module uses this signature."""
         signature, function = self._form().signature, self.__dict__["_forward"]
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -348,7 +349,8 @@ class GraphModule(EditHooks, Module):
 
     # -- nested inputs and results -----------------------------------------------------------------
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Arguments by parameter name, defaults filled in. Raises ArgumentError."""
+        """Arguments by parameter name, with defaults filled in. Raises ArgumentError if they do not fit
+        the signature."""
         signature = self._form().signature
         try:
             bound: inspect.BoundArguments = signature.bind(*args, **kwargs)
@@ -361,8 +363,8 @@ class GraphModule(EditHooks, Module):
         return bound
 
     def _bind_without_baked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments | None:
-        """Arguments where those with defaults before others are left out: by name, or all that is
-        baked in; None where they do not fit so either."""
+        """Bind arguments of which some with defaults are left out before others: by name, or without all
+        parameters that are baked in. None if they do not fit that way either."""
         (whole, defaults, _), interface = self._form(), self.__dict__["_interface"]
         baked = {b.name for b in interface.baked} if interface else set()
         short = [p for name, p in whole.parameters.items() if name not in baked]
@@ -379,9 +381,9 @@ class GraphModule(EditHooks, Module):
         return None
 
     def flatten_inputs(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
-        """Placeholder's target -> value, from arguments by parameter name, and the values of states
-        as they are now (``partial``: from some arguments alone). Raises ArgumentError naming the
-        path of what does not fit."""
+        """A dict from placeholder target to value, made of arguments by parameter name and of the current
+        values of the states. ``partial`` allows arguments to be missing, and leaves the states out.
+        Raises ArgumentError, which names the path of the value that does not fit."""
         interface = self.__dict__["_interface"]
         if interface is None:
             return dict(arguments)
@@ -395,8 +397,8 @@ class GraphModule(EditHooks, Module):
 
     @property
     def is_flat(self) -> bool:
-        """True where a call gives an array for each input, in order, and what it returns is as the
-        output node has it."""
+        """True if a call passes one array for each input, in order, and returns exactly what the output
+        node holds."""
         return self._form().is_flat
 
     def written_inputs(self) -> tuple[str, ...]:
@@ -407,44 +409,45 @@ class GraphModule(EditHooks, Module):
 
     @property
     def _is_impure(self) -> bool:
-        """Whether a call of it changes something."""
+        """Whether a call changes anything besides its result."""
         return bool(self.states)
 
     @property
     def states(self) -> tuple[tuple[str, str], ...]:
-        """(placeholder's target, path) of each buffer that a call changes: an input of the graph
-        that no caller gives, whose new value is one more result."""
+        """(placeholder target, path) of each buffer that a call changes. In the graph it is an input
+        that no caller gives, and its new value is an additional result."""
         self._follow_edits()
         interface = self.__dict__["_interface"]
         return () if interface is None else interface.states
 
     def put_state(self, path: str, value: Any) -> None:
-        """What a state is from now on: an array of its type, which nobody else writes into. Arrays
-        that it was before stay as they are, so that copies of the module keep theirs."""
+        """Set a state to an array of its type that no other code writes into. The array that it was
+        before is left unchanged, so that copies of the module keep theirs."""
         owner, _, name = path.rpartition(".")
         self.get_submodule(owner)._buffers[name] = value
 
     def run_flat(self, values: Mapping[str, Any]) -> Any:
-        """Run on arrays by placeholder's target, whatever the program's structure. The result is
-        as the output node has it, and no input is written into. Raises what a call raises."""
+        """Run on arrays by placeholder target, whatever the structure of the program's inputs. Returns
+        what the output node holds, and writes into no input. Raises what a call raises."""
         self._follow_edits()
         placeholders = self.graph.placeholders
         check_inputs(self.name, placeholders, values)
         return self.__dict__["_forward"](self, *[values[p.target] for p in placeholders])
 
     def call_flat(self, values: Mapping[str, Any], run: Callable[[list[Any]], Any]) -> Any:
-        """The program's result for arrays by placeholder's target, where ``run`` gives what the
-        output node has for the arrays of all placeholders: with dataclasses and named tuples, and
-        inputs written where the program does that.
+        """The program's result for arrays by placeholder target. ``run`` takes the arrays of all
+        placeholders and returns what the output node holds; this method puts dataclasses and named tuples
+        together again and writes into the inputs that the program writes into.
 
-        Raises ArgumentError for arrays that cannot be written into, GraphError where an edit took
-        away the values to be written, and what ``run`` raises."""
+        Raises ArgumentError for arrays that cannot be written into, GraphError if an edit removed the
+        values to be written, and what ``run`` raises."""
         self.check_writable(values)
         return self.finish_call(values, run([values[p.target] for p in self.graph.placeholders]))
 
     def check_writable(self, values: Mapping[str, Any]) -> None:
-        """Raises ArgumentError for arrays that the program writes into and cannot, that share memory
-        with others, or that lie in memory in another order than it took for granted."""
+        """Raise ArgumentError for arrays that the program writes into although they are read-only or share
+        memory with others, and for arrays whose memory layout differs from the one that the trace
+        assumed."""
         states = dict(self.states)
         writes = [target for target in self.written_inputs() if target not in states]
         if writes:
@@ -453,7 +456,7 @@ class GraphModule(EditHooks, Module):
             further_results.check_orders(self.name, interface.orders, values, interface.labels())
 
     def finish_call(self, values: Mapping[str, Any], result: Any) -> Any:
-        """What :meth:`call_flat` makes of what ``run`` gave."""
+        """The part of :meth:`call_flat` that follows ``run``, whose ``result`` it takes."""
         writes = self.written_inputs()
         result, told = self.take_taps(result)
         if writes:
@@ -464,17 +467,18 @@ class GraphModule(EditHooks, Module):
         return result
 
     def take_taps(self, result: Any) -> tuple[Any, list[tuple[further_results.Tap, Any]]]:
-        """What the output node has without the values of its taps, and these by tap."""
+        """Split what the output node holds into the part before the tapped values, and (tap, value) pairs."""
         return further_results.take_taps(self.name, self.graph.taps, bool(self.written_inputs()), result)
 
     def rebuild_result(self, result: Any) -> Any:
-        """The program's result, with its dataclasses and named tuples, from the plain one."""
+        """The program's result, with its dataclasses and named tuples, from the plain tuples and dicts of
+        the output node."""
         interface = self.graph.interface
         if interface is None or interface.result is None:
             return result
         form, _ = self.take_taps(self.graph.output_node().args[0])
         if not pytree.fits(interface.result, form[0] if interface.writes else form):
-            return result  # an edit changed it
+            return result  # an edit changed its structure
         return pytree.rebuild(interface.result, result)
 
     @property
@@ -483,9 +487,8 @@ class GraphModule(EditHooks, Module):
 
     # -- history ---------------------------------------------------------------------------------
     def undo(self) -> str:
-        """Take back the last pass, ``replace_pattern`` or transaction (or the edits since it),
-        weights included; returns its name. Raises GraphError where there is nothing to take
-        back."""
+        """Revert the last pass, ``replace_pattern`` or transaction, or the edits made since, including
+        changes of weights; returns its name. Raises GraphError if there is nothing to undo."""
         name = self.graph.undo()
         if passes_of(self)[-1:] == (name,):
             set_passes(self, passes_of(self)[:-1])
@@ -493,7 +496,8 @@ class GraphModule(EditHooks, Module):
         return name
 
     def redo(self) -> str:
-        """Do again what the last :meth:`undo` took back; returns its name. Raises GraphError."""
+        """Repeat what the last :meth:`undo` reverted; returns its name. Raises GraphError if there is
+        nothing to redo."""
         name = self.graph.redo()
         if self.__dict__.get("_undone_passes", ())[-1:] == [name]:
             set_passes(self, [*passes_of(self), self.__dict__["_undone_passes"].pop()])
@@ -534,51 +538,53 @@ class GraphModule(EditHooks, Module):
 
     # -- named dims ------------------------------------------------------------------------------
     def specialize(self, sizes: Mapping[str, Any] | None = None, /, **named: Any) -> GraphModule:
-        """``gm.specialize(T=128)``: a new module for fixed sizes, over the same weights. A size is
-        an int, or an expression in other named dims, ``T="2*S"``; what is known of T is then
-        required of that.
+        """``gm.specialize(T=128)``: a new module for fixed sizes, over the same weights. A size is an
+        int, or an expression in other named dims, ``T="2*S"``, which then has to satisfy the facts about
+        T.
 
-        Raises ArgumentError for names that no input has, and for sizes that break a guard or the
-        facts of a dim."""
+        Raises ArgumentError for names that no input has, and for sizes that violate a guard or the facts
+        about a dim."""
         return above("specialize")(self, {**(sizes or {}), **named})  # type: ignore[no-any-return]
 
     # -- text ------------------------------------------------------------------------------------
     def print_readable(self, print_output: bool = True) -> str:
-        """Print (and return) the module as a readable class, printed as :meth:`Graph.print` does."""
+        """Print and return the module as a readable class, with the colours and links of
+        :meth:`Graph.print`."""
         if print_output:
             above("print_readable")(self)
         return above("readable")(self)  # type: ignore[no-any-return]
 
     def summary(self, depth: int | None = None) -> Summary:
-        """The modules with result, parameters and FLOPs as a tree: ``print(gm.summary())``.
+        """A tree of the modules with their results, parameters and FLOPs: ``print(gm.summary())``.
 
-        Equal blocks that follow each other are one row; ``depth`` limits the levels of modules."""
+        Consecutive equal blocks share a row; ``depth`` limits the levels of modules."""
         return above("summarize")(self, depth)  # type: ignore[no-any-return]
 
     def source(self, name: str | None = None, dialect: str = "fxlite") -> str:
-        """Python source that a person could have written: classes by the program's modules, equal
-        blocks once, the names and comments of the program where its text is at hand. ``name``: of
-        the class. ``dialect``: "fxlite", with layers of ``fxlite.nn``; "numpy", which needs NumPy
-        alone; or "torch", an ``nn.Module`` of PyTorch that takes the same state_dict. Raises
-        CodegenError for leaf modules and for what the dialect cannot say."""
+        """Python source as a person would write it: with the program's module classes, one class for
+        equal blocks, and the program's names and comments if its text is available.
+
+        ``name``: the name of the main class. ``dialect``: "fxlite", with layers of ``fxlite.nn``;
+        "numpy", which needs only NumPy; or "torch", an ``nn.Module`` of PyTorch that takes the same
+        state_dict. Raises CodegenError for leaf modules and for ops that the dialect cannot express."""
         return above("python_source")(self, name, dialect)  # type: ignore[no-any-return]
 
     def to_folder(self, folder: str, module_name: str | None = None, dialect: str = "fxlite") -> None:
-        """Write :meth:`source` as ``NAME.py``, with the weights in ``NAME.safetensors``, in the
-        dialect "numpy" in ``NAME.npz``, and ``manifest.json``: passes, options, packages that the
-        file needs, digests and licenses. Several models may share a folder."""
+        """Write :meth:`source` as ``NAME.py``, the weights as ``NAME.safetensors`` (``NAME.npz`` in the
+        dialect "numpy"), and ``manifest.json`` with the passes, options, required packages, digests and
+        licenses. Several models may share a folder."""
         above("save_python")(self, folder, module_name or self.name, dialect=dialect)
 
     def __repr__(self) -> str:
         return f"{self.name}()\n\n{self.graph}"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the picture of the graph."""
+        """The picture of the graph, which notebooks show."""
         return self.graph._repr_html_()
 
 
 def default_of(node: Node) -> Any:
-    """What a call that leaves out an input computes with: its default, as an array of its type."""
+    """The default of an input, as an array of its type: what a call uses that leaves the input out."""
     (default,) = node._args
     declared = node.type
     if not isinstance(declared, TensorType) or default is None:
@@ -587,13 +593,13 @@ def default_of(node: Node) -> Any:
 
 
 def passes_of(module: GraphModule) -> tuple[str, ...]:
-    """Names of the passes that made a module, in order."""
+    """Names of the passes that a module went through, in order."""
     found: tuple[str, ...] = module.__dict__.get("_passes", ())
     return found
 
 
 def set_passes(module: GraphModule, names: Iterable[str]) -> None:
-    """Say which passes made a module."""
+    """Record which passes a module went through."""
     module.__dict__["_passes"] = tuple(names)
 
 
@@ -609,12 +615,12 @@ def _find_attribute(program: Module, owner: Module | None, path: str) -> Any:
 def check_inputs(
     name: str, placeholders: Iterable[Node], values: Mapping[str, Any], labels: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Check arrays against the declared types, and the named dims against the graph's guards,
-    before anything runs; returns the named dims' values.
-    ``labels`` are what the caller calls the inputs, where that is not their target.
+    """Check arrays against the declared types, and the named dims against the graph's guards, before
+    anything runs; returns the values of the named dims. ``labels`` maps placeholder targets to the
+    caller's names for the inputs where these differ.
 
-    Raises DTypeError (dtype, not an array) or ShapeError (rank, dims, guards), naming the input or
-    the line that requires something."""
+    Raises DTypeError (wrong dtype, not an array) or ShapeError (rank, sizes, guards), which name the
+    input or the line of the program that requires the condition."""
     pairs: list[tuple[str, TensorType, tuple[int, ...]]] = []
     graph: Graph | None = None
     for node in placeholders:

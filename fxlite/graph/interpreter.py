@@ -14,7 +14,7 @@ from fxlite.types import shapes
 
 
 class RunningBody:
-    """A sub-graph as the op that has it calls it: an interpreter runs its nodes."""
+    """A sub-graph that an op can call as a function, while an interpreter runs its nodes."""
 
     def __init__(self, interpreter: Interpreter, body: SubGraph) -> None:
         self.interpreter, self.body = interpreter, body
@@ -30,18 +30,21 @@ class RunningBody:
 
 
 class Interpreter:
-    """Runs a GraphModule. Override ``run_node``, ``placeholder``, ``get_attr``, ``call_function``,
-    ``call_module`` or ``output``; ``self.env`` maps nodes to values, freed after their last use."""
+    """Runs a GraphModule node by node on arrays.
+
+    Subclasses override ``run_node``, ``placeholder``, ``get_attr``, ``call_function``, ``call_module``
+    or ``output``. ``self.env`` maps nodes to their values, each of which is freed after its last use
+    unless ``garbage_collect_values`` is False."""
 
     def __init__(self, module: GraphModule, garbage_collect_values: bool = True, graph: Graph | None = None) -> None:
-        """``graph``: one over the weights of ``module``, a GraphModule or any other, to run in
-        place of its own."""
+        """``graph``: a graph to run in place of the module's own, with the weights of ``module``, which
+        may then be any Module."""
         self.module: Any = module
         self.name = type(self).__name__
         if graph is None:
             expect(module, GraphModule, "what is interpreted", "trace it: fx.symbolic_trace(...)")
             self.graph, self._caller = module.graph, module
-        else:  # called as a module of that graph would be
+        else:  # arguments are taken as a GraphModule of that graph takes them
             self.graph, self._caller = graph, GraphModule(module, graph.copy(), "Interpreter")
         self.submodules = dict(module.named_modules())
         self.garbage_collect_values = garbage_collect_values
@@ -60,13 +63,14 @@ class Interpreter:
         enable_io_processing: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Run on arrays given as to the module; returns the program's result. Nodes in
-        ``initial_env`` have the value given there and are not run; with inputs among them, no
-        arguments are needed for these. Without ``enable_io_processing`` arguments are one for each
-        placeholder, and the result is as the output node has it.
+        """Run on the arguments of the module; returns the program's result.
 
-        Raises what the module raises for wrong arguments; an error of a node has a note that names
-        the node and its place."""
+        Nodes in ``initial_env`` have the value given there and are not run; inputs among them need no
+        argument. Without ``enable_io_processing``, the arguments are one for each placeholder, and the
+        result is what the output node holds.
+
+        Raises what the module raises for wrong arguments. An error in a node has a note that names the
+        node and its place in the program."""
         if enable_io_processing or initial_env is not None:
             self.start(*args, initial_env=initial_env, **kwargs)
         else:
@@ -84,8 +88,8 @@ class Interpreter:
         return None
 
     def start(self, *args: Any, initial_env: Mapping[Node, Any] | None = None, **kwargs: Any) -> None:
-        """Take the inputs in, so that ``run_node`` can be called on the nodes in their order, each
-        result going into ``env``. Raises what the module raises for wrong arguments."""
+        """Bind the inputs, so that the caller can call ``run_node`` on the nodes in order and put each
+        result into ``env``. Raises what the module raises for wrong arguments."""
         expect(initial_env or {}, Mapping, "initial_env", "give values by node")
         self.env = dict(initial_env or {})
         for node in self.env:
@@ -113,8 +117,8 @@ class Interpreter:
         self.args_iter = iter([self.inputs[p.target] for p in given])
 
     def boxed_run(self, args_list: list[Any]) -> Any:
-        """Run on a list with an array for each placeholder, which is emptied, so that inputs are
-        freed when they are no longer read; the result is as the output node has it."""
+        """Run on a list with an array for each placeholder. The list is emptied, so that each input is
+        freed after its last use. Returns what the output node holds."""
         expect(args_list, list, "the arguments of boxed_run")
         args = tuple(args_list)
         args_list.clear()
@@ -122,7 +126,7 @@ class Interpreter:
 
     @property
     def user_to_last_uses(self) -> dict[Node, list[Node]]:
-        """For each node those whose values it reads last."""
+        """For each node, the nodes of whose values it is the last reader."""
         last: dict[Node, Node] = {}
         for node in self.graph.nodes:
             for used in node.all_input_nodes:
@@ -133,7 +137,7 @@ class Interpreter:
         return result
 
     def run_node(self, n: Node) -> Any:
-        """Compute one node's value; a failure names the node and its origin."""
+        """Compute the value of one node. An error gets a note that names the node and its origin."""
         node = n
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
@@ -143,15 +147,15 @@ class Interpreter:
             raise
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments with nodes replaced by values and named dims by numbers."""
+        """The arguments of a node, with nodes replaced by their values and named dims by numbers."""
         args = self.map_nodes_to_values(n.args, n)
         kwargs = self.map_nodes_to_values(n.kwargs, n)
         bodies = {name: RunningBody(self, body) for name, body in bodies_of(n).items()}
         return args, {k: shapes.substitute(v, self.dims) for k, v in kwargs.items()} | bodies
 
     def run_body(self, body: SubGraph, args: Sequence[Any]) -> tuple[Any, ...]:
-        """Run a sub-graph once, its nodes one by one by :meth:`run_node`; ``env`` holds its values
-        meanwhile."""
+        """Run a sub-graph once, node by node with :meth:`run_node`. Meanwhile ``env`` also holds the
+        values of its nodes."""
         around, self.env = self.env, dict(zip(body.inputs, args, strict=True))
         try:
             for node in body.calls:
@@ -161,7 +165,7 @@ class Interpreter:
             self.env = around
 
     def map_nodes_to_values(self, args: Any, n: Node) -> Any:
-        """``args`` of node ``n`` with the nodes in it replaced by their values. Raises RuntimeError
+        """``args`` of node ``n``, with the nodes in it replaced by their values. Raises RuntimeError
         for a node that has not run."""
 
         def value(used: Node) -> Any:
@@ -172,7 +176,7 @@ class Interpreter:
         return map_nodes(args, value)
 
     def fetch_attr(self, target: str) -> Any:
-        """The weight or module at a path. Raises AttributeError naming the step that fails."""
+        """The weight or module at a path. Raises AttributeError, which names the step that fails."""
         return self.module.get_attribute(target)
 
     def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

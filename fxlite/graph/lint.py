@@ -1,8 +1,8 @@
-"""Lint: every invariant of a graph, checked in one walk; all violations are reported together.
+"""Lint: checks every invariant of a graph in one pass over it, and reports all violations together.
 
-Order, names, outputs and the ends of the list are always checked for the whole graph: that is one
-cheap walk. What a node's own call, arguments and readers must fulfil is rechecked for the nodes
-that were edited since the graph last passed (the journal knows them), or with ``full`` for all.
+Order, names, outputs and the ends of the list are always checked for the whole graph, which is cheap.
+The call, arguments and readers of a node are checked again only if it was edited since the graph last
+passed (the journal has these nodes), or for all nodes with ``full``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def lint(graph: Graph, full: bool = False) -> None:
-    """Raise GraphError listing every broken invariant: ownership, order, names, arity against the
-    op's signature, users that do not mirror arguments, output missing, doubled or not last, weights
-    that do not exist, types that differ from the op's rule."""
+    """Raise GraphError, which lists every broken invariant: a node of another graph, wrong order or
+    names, arguments that do not fit the op's signature, users that do not mirror the arguments, an
+    output that is missing, duplicated or not last, weights that do not exist, and types that differ
+    from the op's rule."""
     positions, problems = _walk(graph)
     read: dict[Node, frozenset[Node]] = {}
     for node in positions if full else _changed(graph, positions):
@@ -36,7 +37,7 @@ def lint(graph: Graph, full: bool = False) -> None:
 
 
 def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
-    """Positions of all nodes, and what is wrong with the list itself."""
+    """The positions of all nodes, and the violations in the list itself."""
     positions: dict[Node, int] = {}
     names: set[str] = set()
     output: Node | None = None
@@ -63,8 +64,8 @@ def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
 
 
 def _check_states(graph: Graph) -> list[str]:
-    """Each state is an input, a buffer of the owner, and one of the values behind the result, all of
-    one type."""
+    """Check that each state is an input, a buffer of the owner, and one of the values that follow the
+    result, all of the same type."""
     interface, owner = graph.interface, graph.owning_module
     assert interface is not None
     inputs = {node.target: node for node in graph.placeholders}
@@ -100,8 +101,8 @@ def _same_names(nodes: Any) -> list[str]:
 
 
 def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
-    """The nodes to recheck: those edited since the last time, with what they read and who reads
-    them; all nodes if that is not known."""
+    """The nodes to check again: those edited since the last time, the nodes that they read and their
+    readers; all nodes if the edits are not known."""
     from fxlite.graph.node import Node
 
     if graph._linted is None or graph._linted[0] != graph.journal.generation:
@@ -109,7 +110,7 @@ def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
     found: dict[Node, None] = {}
     for subject in graph.journal.touched(graph._linted[1]):
         if not isinstance(subject, Node):
-            return positions  # a weight or module was exchanged, or a guard added
+            return positions  # a weight or module was replaced, or a guard added
         for node in (subject, *subject.all_input_nodes, *subject.users):
             if node in positions:
                 found[node] = None
@@ -117,8 +118,8 @@ def _changed(graph: Graph, positions: dict[Node, int]) -> Any:
 
 
 def _check_links(node: Node, positions: dict[Node, int], read: dict[Node, frozenset[Node]]) -> list[str]:
-    """Arguments are earlier nodes of this graph, and use-lists mirror them. ``read`` has what users
-    read, each looked at once: a concat of many values is the user of each."""
+    """Check that the arguments are earlier nodes of this graph and that use-lists mirror them. ``read``
+    caches what each user reads, because a concat of many values is a user of every one of them."""
     problems: list[str] = []
     here = positions[node]
     for used in node.all_input_nodes:
@@ -139,7 +140,7 @@ def _check_links(node: Node, positions: dict[Node, int], read: dict[Node, frozen
 
 
 def _check_call(node: Node) -> list[str]:
-    """The call fits the op's signature and type rule; the weight or module exists."""
+    """Check that the call fits the op's signature and type rule, and that the weight or module exists."""
     op = node.op
     try:
         if op == "call_function":

@@ -1,8 +1,8 @@
-"""Node: one value of a graph, what computes it and who reads it; and the view of its readers.
+"""Node: one value of a graph, with the call that computes it and its readers; and the view of readers.
 
-A node's fields are read directly; every write goes through its graph, which keeps use-lists and
-types true and the journal complete. So lists and dicts inside a node's arguments refuse edits in
-place, with a TypeError that says what to write instead.
+A node's fields are read directly, but every write goes through its graph, which keeps use-lists and
+types correct and the journal complete. For that reason lists and dicts inside a node's arguments refuse
+edits in place, with a TypeError that says what to write instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
 
 
 class immutable_list(list[Any]):  # torch.fx's name
-    """A list that refuses every edit; copies and slices are plain lists."""
+    """A list that raises TypeError on every edit; copies and slices are plain lists."""
 
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
@@ -44,7 +44,7 @@ class immutable_list(list[Any]):  # torch.fx's name
 
 
 class immutable_dict(dict[str, Any]):  # torch.fx's name
-    """A dict that refuses every edit; copies are plain dicts."""
+    """A dict that raises TypeError on every edit; copies are plain dicts."""
 
     update = setdefault = pop = popitem = clear = _refuse
     __setitem__ = __delitem__ = __ior__ = _refuse
@@ -61,7 +61,7 @@ NO_KWARGS = immutable_dict()
 
 
 def immutable(value: Any) -> Any:
-    """``value`` with the lists and dicts in it made immutable."""
+    """``value`` with immutable lists and dicts in the place of its lists and dicts."""
     if isinstance(value, tuple):
         items = tuple(map(immutable, value))
         return type(value)(*items) if hasattr(value, "_fields") else items
@@ -93,8 +93,8 @@ OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
 
 def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
-    """``a`` with everything in its tuples, lists, dicts and slices replaced by ``fn(value)``; lists
-    and dicts are immutable ones."""
+    """``a`` with every value in its tuples, lists, dicts and slices replaced by ``fn(value)``. Lists and
+    dicts of the result are immutable."""
     if isinstance(a, tuple):
         items = [map_aggregate(v, fn) for v in a]
         return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
@@ -130,7 +130,7 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
 
 
 def origin_text(scope: Scope | None, loc: Location | None) -> str:
-    """``conv1 (Conv2d), model.py:31``; empty where nothing is known."""
+    """``conv1 (Conv2d), model.py:31``; empty if nothing is known."""
     parts = [str(scope)] if scope is not None and scope.path else []
     if loc is not None:
         parts.append(loc.short)
@@ -138,7 +138,7 @@ def origin_text(scope: Scope | None, loc: Location | None) -> str:
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
-    """Every Node in nested tuples, lists and dicts, in order, repeats included."""
+    """Every Node in nested tuples, lists and dicts, in order and with repetitions."""
     if isinstance(value, Node):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -150,7 +150,7 @@ def nodes_in(value: Any) -> Iterator[Node]:
 
 
 def axes_rank(node: Node) -> int | None:
-    """The rank that the axes of a call count in; None if unknown."""
+    """The rank to which the axis numbers of a call refer; None if unknown."""
     inputs = node.all_input_nodes
     rank = getattr(inputs[0].type, "rank", None) if inputs else None
     return None if rank is None else rank + max(node.target.added_axes, 0)
@@ -159,7 +159,7 @@ def axes_rank(node: Node) -> int | None:
 class Users(Set["Node"]):
     """The nodes that read a value, each once: a live, read-only view (``in``, ``len``, loops).
 
-    A loop runs over the readers there were when it began, so it may change them."""
+    A loop goes over the readers that existed when it began, so its body may change them."""
 
     __slots__ = ("_node",)
 
@@ -190,7 +190,8 @@ class Users(Set["Node"]):
         return users is node if users.__class__ is Node else node in users
 
     def keys(self) -> Users:
-        """The view itself: torch.fx keeps users in a dict, whose values are None."""
+        """The view itself, for programs written for torch.fx, where users is a dict whose values are
+        None."""
         return self
 
     def items(self) -> list[tuple[Node, None]]:
@@ -202,7 +203,8 @@ class Users(Set["Node"]):
 
 
 class NodeFields:
-    """The memory of a Node. New nodes are filled in as plain NodeFields, without the journal."""
+    """The storage of a Node. The fields of a new node are filled in as plain NodeFields, without entries
+    in the journal."""
 
     __slots__ = tuple("_args _erased _kwargs _meta _next _prev _users graph loc name op scope target type".split())
 
@@ -233,9 +235,9 @@ _WRITTEN_BY_GRAPH = frozenset(("op", "target", "type", "scope", "loc"))
 
 
 class _Attribute:
-    """``node.tag``: an attribute that users gave to nodes. It is kept in ``meta``, so that copies
-    and files have it and other nodes are no larger; a ``__getattr__`` would slow down every
-    attribute."""
+    """``node.tag``: an attribute that a user added to nodes. It is kept in ``meta``, so that copies and
+    files have it and other nodes take no more memory. (A ``__getattr__`` would slow down every
+    attribute.)"""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -260,11 +262,11 @@ class _Attribute:
 class Node(NodeFields):
     """One value of a graph.
 
-    ``op``, ``target``, ``args``, ``kwargs`` say how it is computed; ``type`` is its TensorType (a
-    tuple of them for several outputs, None in a trace without types); ``users`` are the nodes that
-    read it; ``scope`` and ``loc`` say where in the module tree and in the program it was made.
-    ``meta`` is a dict for passes and users. Assigning to a field is an edit of the graph: it is
-    checked, journalled, and the types that depend on it follow."""
+    ``op``, ``target``, ``args`` and ``kwargs`` say how it is computed. ``type`` is its TensorType (a
+    tuple of them for several results, None in a trace without types). ``users`` are the nodes that
+    read it. ``scope`` and ``loc`` tell in which module and on which line of the program it was made.
+    ``meta`` is a dict for passes and users. Assigning to a field is an edit of the graph: it is checked
+    and recorded in the journal, and the types that depend on it are updated."""
 
     __slots__ = ()
 
@@ -284,20 +286,20 @@ class Node(NodeFields):
     # -- arguments ---------------------------------------------------------------------------
     @property
     def args(self) -> tuple[Any, ...]:
-        """Positional arguments: of a call_function its tensors."""
+        """Positional arguments; for a call_function, its tensors."""
         return self._args
 
     @args.setter
     def args(self, value: Iterable[Any]) -> None:
         args, kwargs = tuple(value), dict(self._kwargs)
-        if isinstance(self.target, Op):  # what is given by position now is not given by name
+        if isinstance(self.target, Op):  # arguments given by position now are no longer given by name
             for name in list(self.target.signature.parameters)[: len(args)]:
                 kwargs.pop(name, None)
         self.graph._set_bound_arguments(self, args, kwargs)
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
-        """Arguments by name: of a call_function its attributes."""
+        """Arguments by name; for a call_function, its attributes."""
         return self._kwargs
 
     @kwargs.setter
@@ -305,19 +307,19 @@ class Node(NodeFields):
         self.graph._set_bound_arguments(self, self._args, value)
 
     def update_arg(self, idx: int, arg: Any) -> None:
-        """Put ``arg`` in place of one positional argument."""
+        """Replace the positional argument ``idx`` by ``arg``."""
         args = list(self._args)
         args[idx] = arg
         self.args = tuple(args)
 
     def insert_arg(self, idx: int, arg: Any) -> None:
-        """Put ``arg`` in front of the positional argument ``idx``."""
+        """Insert ``arg`` before the positional argument ``idx``."""
         args = list(self._args)
         args.insert(idx, arg)
         self.args = tuple(args)
 
     def update_kwarg(self, key: str, arg: Any) -> None:
-        """Put ``arg`` in place of the argument of that name, also of one in ``args``."""
+        """Replace the argument named ``key`` by ``arg``, even if it is stored in ``args``."""
         if self.op == "call_function":
             key = self.target.parameter_name(key)
             self.graph._set_bound_arguments(self, (), {**self.arguments, key: arg})
@@ -325,12 +327,12 @@ class Node(NodeFields):
             self.kwargs = {**self._kwargs, key: arg}
 
     def _set_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Assign arguments that are in stored form already (see :meth:`Op.split_arguments`)."""
+        """Assign arguments that are already in stored form (see :meth:`Op.split_arguments`)."""
         self.graph._set_arguments(self, args, kwargs)
 
     @property
     def all_input_nodes(self) -> list[Node]:
-        """Nodes among the arguments, each once, in order."""
+        """The nodes among the arguments, each once, in order."""
         found: dict[Node, None] = {}
         for value in self._args:
             if value.__class__ is Node:
@@ -343,16 +345,14 @@ class Node(NodeFields):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of a call_function by the names of the op's parameters, without those that are
-        left to their defaults."""
+        """The arguments of a call_function by parameter name, without those left to their defaults."""
         assert isinstance(self.target, Op), self
         return self.target.named_arguments(self._args, self._kwargs)
 
     @property
     def bound(self) -> dict[str, Any]:
-        """Arguments of a call_function by the names of the op's parameters, all of them in the
-        order of its signature: those left out are their defaults. (torch.fx:
-        ``normalized_arguments``.)"""
+        """All arguments of a call_function by parameter name, in the order of the op's signature, with
+        defaults filled in. (torch.fx: ``normalized_arguments``.)"""
         return self.target.with_defaults(self.arguments)  # type: ignore[no-any-return]
 
     def normalized_arguments(
@@ -362,9 +362,9 @@ class Node(NodeFields):
         kwarg_types: Any = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> ArgsKwargsPair | None:
-        """The arguments by position and by name with the defaults of those left out, or all by
-        name; None for what calls nothing. ``root`` holds leaf modules (by default the graph's
-        owner); types are not needed: an op has one signature."""
+        """The arguments by position and by name, with defaults filled in, or all of them by name; None
+        for a node that calls nothing. ``root`` holds the leaf modules (default: the graph's owner).
+        torch.fx's types are not needed, because an op has a single signature."""
         if self.op == "call_module":
             owner: Any = self.graph.owning_module if root is None else root
             module = owner.get_submodule(self.target)
@@ -388,7 +388,7 @@ class Node(NodeFields):
 
     @property
     def meta(self) -> dict[str, Any]:
-        """Notes of passes and users; copies of the node keep them, the graph ignores them."""
+        """A dict for notes of passes and users. Copies of the node keep it, and the graph ignores it."""
         if self._meta is None:
             object.__setattr__(self, "_meta", {})
         assert self._meta is not None
@@ -403,8 +403,8 @@ class Node(NodeFields):
 
     @property
     def stack_trace(self) -> str | None:
-        """Where the program made it, as in a traceback; None where that is not known. What is
-        assigned is kept in ``meta``; see :attr:`loc`."""
+        """Where in the program the node was made, as in a traceback; None if this is not known. An
+        assigned text is kept in ``meta``; see :attr:`loc`."""
         if self._meta is not None and "stack_trace" in self._meta:
             return self._meta["stack_trace"]  # type: ignore[no-any-return]
         loc = self.loc
@@ -417,15 +417,15 @@ class Node(NodeFields):
         self.meta["stack_trace"] = value
 
     def replace_input_with(self, old_input: Node, new_input: Node) -> None:
-        """Read ``new_input`` wherever this node reads ``old_input``."""
+        """Make this node read ``new_input`` wherever it reads ``old_input``."""
         self.graph._replace_uses(old_input, new_input, [self])
 
     def replace_all_uses_with(
         self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False
     ) -> list[Node]:
-        """Make every user read ``replace_with`` instead, except ``replace_with`` itself and those
-        for which ``delete_user_cb`` is false. Returns the users changed. ``propagate_meta`` copies
-        this node's meta to it, which must not have any."""
+        """Make every user of this node read ``replace_with`` instead, except ``replace_with`` itself and
+        users for which ``delete_user_cb`` returns False. Returns the changed users. ``propagate_meta``
+        copies this node's meta to ``replace_with``, whose own meta must be empty."""
         if propagate_meta:
             if replace_with._meta:
                 raise GraphError(f"{replace_with.name} has meta of its own")
@@ -435,10 +435,9 @@ class Node(NodeFields):
         return changed
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """True for what dead-code elimination must keep: inputs, output, functions of
-        :func:`fxlite.has_side_effect`, leaf modules that say so (``module._is_impure``; layers that
-        draw numbers or keep statistics do in training), randomness (without ``impure_random``: not
-        that)."""
+        """True for nodes that dead-code elimination must keep: inputs, the output, functions marked by
+        :func:`fxlite.has_side_effect`, leaf modules with ``_is_impure`` (in training, layers that draw
+        random numbers or keep statistics), and random ops, unless ``impure_random`` is False."""
         op = self.op
         if op == "call_module":
             owner: Any = self.graph.owning_module
@@ -454,7 +453,7 @@ class Node(NodeFields):
     # -- order -------------------------------------------------------------------------------
     @property
     def next(self) -> Node:
-        """The node after this one; after the last comes the graph's root."""
+        """The node after this one; after the last node, the graph's root."""
         return self._next  # type: ignore[no-any-return]
 
     @property
@@ -493,12 +492,13 @@ class Node(NodeFields):
         return self.name
 
     def format_node(self) -> str:
-        """One readable line."""
+        """The node as one readable line."""
         return above("node_line")(self)  # type: ignore[no-any-return]
 
     @property
     def module_path(self) -> str:
-        """Path of the module it was made in: ``layers.0.attn``; empty for the root or unknown."""
+        """The path of the module in which the node was made, such as ``layers.0.attn``; empty for the
+        root module or if it is unknown."""
         return self.scope.path if self.scope is not None else ""
 
     @property
@@ -517,8 +517,8 @@ class Node(NodeFields):
 
 
 def is_impure_module(module: Any) -> bool:
-    """Whether a leaf module, or one inside it, says that it has effects; a GraphModule has those of
-    what its graph calls."""
+    """Whether a leaf module or one inside it declares side effects. A GraphModule has the side effects
+    of the calls in its graph."""
     for inner in module.modules():
         graph = inner.__dict__.get("_graph")
         nodes = () if graph is None else graph.nodes
@@ -532,7 +532,7 @@ _KNOWN = set(dir(Node))
 
 
 def _add_attribute(name: str) -> None:
-    """Let nodes have an attribute. Raises AttributeError for a name that says it is private."""
+    """Add an attribute to all nodes. Raises AttributeError for a private name (``_name``)."""
     if name.startswith("_"):
         raise AttributeError(f"a node has no attribute {name!r}; attributes of yours begin with a letter")
     setattr(Node, name, _Attribute(name))
@@ -550,8 +550,8 @@ def new_node(
     scope: Scope | None,
     loc: Location | None,
 ) -> Node:
-    """A node that is in no list yet. (Turning the filled fields into a Node is four times as fast
-    as writing them through ``Node.__setattr__``.)"""
+    """A node that is in no list yet. (Filling the fields first and then changing the class to Node is
+    four times as fast as assigning through ``Node.__setattr__``.)"""
     node: Any = NodeFields()
     node.graph = graph
     node.name = name
@@ -577,7 +577,7 @@ def stored_kwargs(kwargs: Mapping[str, Any]) -> immutable_dict:
 
 
 def stored_args(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Positional arguments as nodes hold them: lists and dicts in them immutable."""
+    """Positional arguments as nodes hold them: with immutable lists and dicts."""
     for value in args:
         if isinstance(value, (list, dict)) or value.__class__ is tuple:
             return immutable(args)  # type: ignore[no-any-return]

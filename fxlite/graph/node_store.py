@@ -1,14 +1,14 @@
-"""The node store: the linked list of a graph's nodes, their use-lists and names, the few edits that
-everything else is made of, and the journal of these edits.
+"""The node store: the linked list of a graph's nodes, their use-lists and names, the few basic edits
+from which all others are made, and the journal of these edits.
 
-In: nodes. Out: a list that may be edited while somebody walks over it, in which every edit writes
-its inverse into the journal, so that transactions can be rolled back and undone. The store knows
-nothing of types and ops: :class:`~fxlite.graph.graph.Graph` does.
+In: nodes. Out: a list that may be edited during an iteration. Every edit writes its inverse into the
+journal, so that transactions can be rolled back and undone. The store knows nothing about types and
+ops; :class:`~fxlite.graph.graph.Graph` deals with these.
 
-A record of the journal is either a node (its inverse: take the node out again) or a tuple
-``(function, subject, *rest)`` whose call undoes the edit. Functions that edit write their own
-inverse, so that what an undo writes is what a redo needs. Rollback to a position, undo and redo of
-whole units (a transaction, or the loose edits between two) cost as much as the edits, whatever the
+A record of the journal is either a node (the edit inserted it, and the inverse removes it) or a tuple
+``(function, subject, *rest)`` whose call undoes the edit. Functions that edit record their own inverse,
+so an undo writes exactly the records that a redo needs. Rollback, undo and redo of a unit (a
+transaction, or the edits between two transactions) take time in proportion to its edits, whatever the
 size of the graph.
 """
 
@@ -44,18 +44,18 @@ NEAR = 64
 
 
 class Journal:
-    """Inverse edits in order. ``records.append`` is called by every edit."""
+    """The inverses of all edits, in order. Every edit calls ``records.append``."""
 
     __slots__ = ("_depth", "_loose", "_redo", "_units", "generation", "records", "undone")
 
     def __init__(self) -> None:
         self.records: list[Any] = []
-        self.generation = 0  # grows whenever records are taken away: positions before lose meaning
+        self.generation = 0  # grows whenever records are removed, which invalidates older positions
         #: Where each rollback and undo began: what was known of later positions is void.
         self.undone: list[int] = []
         self._units: list[tuple[str, int]] = []  # (label, first record)
         self._redo: list[tuple[str, list[Any]]] = []
-        self._loose = 0  # where the edits start that belong to no unit yet
+        self._loose = 0  # the position of the first edit that belongs to no unit yet
         self._depth = 0
 
     def __repr__(self) -> str:
@@ -63,17 +63,17 @@ class Journal:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Differs whenever the graph may differ."""
+        """A value that changes whenever the graph may have changed."""
         return self.generation, len(self.records)
 
     @property
     def labels(self) -> list[str]:
-        """Labels of the units that can be undone, oldest first."""
+        """Labels of the units that can be undone, the oldest first."""
         loose = ["edits"] if len(self.records) > self._loose else []
         return [label for label, _ in self._units] + loose
 
     def forget(self) -> None:
-        """Start a new history: nothing before can be undone."""
+        """Start a new history: earlier edits can no longer be undone."""
         self.records.clear()
         self._units.clear()
         self._redo.clear()
@@ -83,14 +83,14 @@ class Journal:
 
     # -- units ---------------------------------------------------------------------------------
     def begin(self) -> int:
-        """Start a unit (or a part of the one that is open); returns the position."""
+        """Start a unit, or a part of the open one; returns its position."""
         if self._depth == 0:
             self._close_loose()
         self._depth += 1
         return len(self.records)
 
     def commit(self, label: str, start: int) -> None:
-        """End what :meth:`begin` started: the edits stay, as one unit if they are the outermost."""
+        """End what :meth:`begin` started, and keep the edits; the outermost ones form a unit."""
         self._depth -= 1
         if self._depth == 0 and len(self.records) > start:
             self._units.append((label, start))
@@ -98,13 +98,13 @@ class Journal:
             self._loose = len(self.records)
 
     def roll_back(self, start: int) -> None:
-        """End what :meth:`begin` started: the edits since are taken back."""
+        """End what :meth:`begin` started, and revert the edits made since."""
         self._depth -= 1
         self.undone.append(start)
         self.take_back(start)
 
     def undo(self) -> str:
-        """Take back the last unit; returns its label. Raises GraphError where there is none."""
+        """Revert the last unit; returns its label. Raises GraphError if there is none."""
         self._require_closed()
         self._close_loose()
         if not self._units:
@@ -116,7 +116,8 @@ class Journal:
         return label
 
     def redo(self) -> str:
-        """Do again what the last undo took back; returns its label. Raises GraphError."""
+        """Repeat what the last undo reverted; returns its label. Raises GraphError if there is nothing
+        to redo."""
         self._require_closed()
         self._close_loose()
         if not self._redo:
@@ -153,14 +154,14 @@ class Journal:
         return again
 
     def replay(self, records: list[Any]) -> None:
-        """Do again what :meth:`take_back` undid."""
+        """Repeat what :meth:`take_back` undid."""
         for record in reversed(records):
             undo_record(record)
         self.generation += 1
 
     def touched(self, position: int) -> Iterator[Any]:
-        """What the records from ``position`` on are about: nodes (some of them erased by now),
-        modules and the graph itself, each once."""
+        """The subjects of the records from ``position`` on, each once: nodes (some of them erased by
+        now), modules, and the graph itself."""
         subjects = (r[1] if r.__class__ is tuple else r for r in self.records[position:])
         return iter({id(subject): subject for subject in subjects}.values())
 
@@ -176,7 +177,7 @@ def undo_record(record: Any) -> None:
 
 # -- the store -------------------------------------------------------------------------------------
 class Namer:
-    """Unique identifiers, ``relu``, ``relu_1``, ...; O(1) each."""
+    """Makes unique identifiers, ``relu``, ``relu_1``, ..., in O(1) each."""
 
     __slots__ = ("counts", "taken")
 
@@ -188,7 +189,7 @@ class Namer:
         taken = self.taken
         is_name = wish.isidentifier() and wish not in _RESERVED and len(wish) <= _LONGEST
         if is_name and wish not in taken and wish.isascii():
-            taken.add(wish)  # the way of copies and files, whose names are all different
+            taken.add(wish)  # the usual case for copies and files, whose names are all different
             return wish
         name, stem = _identifier(wish)
         if name in taken:
@@ -203,12 +204,12 @@ class Namer:
 
 
 _RESERVED = frozenset((*keyword.kwlist, "self", "ops"))
-_LONGEST = LONGEST_NAME - 20  # with a number behind it
+_LONGEST = LONGEST_NAME - 20  # leaves room for a number at the end
 
 
 @functools.lru_cache(maxsize=4096)
 def _identifier(wish: str) -> tuple[str, str]:
-    """``wish`` as an identifier, and that without a number at its end."""
+    """``wish`` as an identifier, and the same without the number at its end."""
     wish = unicodedata.normalize("NFKC", wish[:_LONGEST])
     wish = "".join(c if f"_{c}".isidentifier() else "_" for c in wish)[:_LONGEST] or "value"
     if wish[0].isdigit() or wish in _RESERVED:
@@ -240,7 +241,7 @@ class NodeStore:
         self.hooks: Hooks = {}
 
     def watch(self, hooks: Hooks) -> None:
-        """Call these functions at edits, in place of those called so far."""
+        """Call these functions on edits, in place of the earlier ones."""
         self.hooks = hooks
         append = self.journal.records.append
         self.record = self._record_and_call if any(hooks.values()) else append
@@ -255,8 +256,8 @@ class NodeStore:
     # -- transactions ------------------------------------------------------------------------
     @contextlib.contextmanager
     def transaction(self, label: str) -> Iterator[None]:
-        """The edits of the body are one unit for undo; when the body raises they are all taken
-        back. May be nested."""
+        """Make the edits of the body one unit for undo. If the body raises, all of them are reverted.
+        May be nested."""
         start = self.journal.begin()
         try:
             yield
@@ -267,7 +268,7 @@ class NodeStore:
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Take back the edits of the body when it raises; no unit of their own."""
+        """Revert the edits of the body if it raises. They do not form a unit of their own."""
         start = len(self.journal.records)
         try:
             yield
@@ -277,9 +278,9 @@ class NodeStore:
 
     # -- order -----------------------------------------------------------------------------------
     def is_before(self, a: Node, b: Node) -> bool:
-        """Whether ``a`` stands before ``b``: near ones are found by walking from both, for others
-        all nodes are counted once for each state of the graph. Raises GraphError unless both are in
-        the graph."""
+        """Whether ``a`` stands before ``b``. Walking from both finds nodes that are close together; for
+        others, all nodes are numbered once for each state of the graph. Raises GraphError unless both
+        are in the graph."""
         if any(n.graph is not self.graph or n._erased for n in (a, b)):
             raise GraphError(f"{a.name} and {b.name} have no order: they are not in one graph")
         after_a, after_b = a, b
@@ -297,7 +298,7 @@ class NodeStore:
 
     # -- the five edits, each with its inverse -------------------------------------------------
     def attach(self, node: Node, before: Node) -> None:
-        """Put a node that is in no list in front of ``before``."""
+        """Insert a node that is in no list before ``before``."""
         previous = before._prev
         set_next(previous, node)
         set_prev(node, previous)
@@ -312,14 +313,14 @@ class NodeStore:
         self.length += 1
         if node.op == "placeholder":
             self.n_placeholders += 1
-        if node._erased:  # it comes back
+        if node._erased:  # an undo brings it back
             set_erased(node, False)
             self.namer.taken.add(node.name)
         self.record(node)
 
     def detach(self, node: Node) -> None:
-        """Take a node that nobody reads out of the list. It keeps its fields and its own links, so
-        that a running iteration goes on past it."""
+        """Remove a node without readers from the list. It keeps its fields and its own links, so that a
+        running iteration can continue from it."""
         for used in node.all_input_nodes:
             _remove_user(used, node)
         before, after = node._prev, node._next
@@ -337,7 +338,7 @@ class NodeStore:
         self.record((undo_erase, node, after))
 
     def move(self, node: Node, before: Node) -> None:
-        """Put a node of the list in front of ``before``."""
+        """Move a node of the list before ``before``."""
         if before is node:
             return
         if any(n.graph is not self.graph or n._erased for n in (before, node)):
@@ -353,7 +354,7 @@ class NodeStore:
         self.record((undo_move, node, after))
 
     def assign(self, node: Node, args: tuple[Any, ...], kwargs: immutable_dict) -> None:
-        """Replace a node's arguments and the use-lists they are in."""
+        """Replace a node's arguments, and update the use-lists."""
         before = node.all_input_nodes
         self.record((undo_assign, node, node._args, node._kwargs))
         object.__setattr__(node, "_args", args)
@@ -397,7 +398,7 @@ def undo_set_field(node: Node, field: str, value: Any) -> None:
 
 
 def is_container(value: Any) -> bool:
-    """True for what may hold nodes inside."""
+    """True for a value that may contain nodes."""
     return isinstance(value, (list, dict, tuple))
 
 
@@ -436,7 +437,8 @@ def _remove_user(node: Node, user: Node) -> None:
 
 
 class NodeList:
-    """View of a graph's nodes: iteration both ways, length, ``in``. Robust against edits."""
+    """A view of a graph's nodes with iteration in both directions, length and ``in``. The graph may be
+    edited during an iteration."""
 
     def __init__(self, store: NodeStore) -> None:
         self._store = store
@@ -475,8 +477,9 @@ Hooks = dict[str, list[Any]]
 
 
 class EditHooks:
-    """What a GraphModule has of this. Hooks belong to the module, whatever its graph; copies have
-    none. Undoing an edit is an edit."""
+    """The methods of a GraphModule that register functions to be called on edits of its graph. Hooks
+    belong to the module and stay when its graph is replaced; copies have none. Undoing an edit is an
+    edit, too."""
 
     if TYPE_CHECKING:
 
@@ -484,12 +487,12 @@ class EditHooks:
         def graph(self) -> Graph: ...
 
     def register_create_node_hook(self, f: NodeHook) -> None:
-        """Call ``f(node)`` for each node that is made from now on."""
+        """Call ``f(node)`` for each node that is created from now on."""
         self._change_hooks("create", f, add=True)
 
     def unregister_create_node_hook(self, f: NodeHook) -> None:
-        """Take back :meth:`register_create_node_hook`. Raises ArgumentError for another
-        function."""
+        """Remove a function of :meth:`register_create_node_hook`. Raises ArgumentError if it is not
+        registered."""
         self._change_hooks("create", f, add=False)
 
     def register_erase_node_hook(self, f: NodeHook) -> None:
@@ -497,17 +500,18 @@ class EditHooks:
         self._change_hooks("erase", f, add=True)
 
     def unregister_erase_node_hook(self, f: NodeHook) -> None:
-        """Take back :meth:`register_erase_node_hook`. Raises ArgumentError for another function."""
+        """Remove a function of :meth:`register_erase_node_hook`. Raises ArgumentError if it is not
+        registered."""
         self._change_hooks("erase", f, add=False)
 
     def register_replace_node_hook(self, f: ReplaceHook) -> None:
-        """Call ``f(old=node, new=name, user=node)`` before a reader of ``old`` is made to read the
-        node with that name, by ``replace_all_uses_with`` or ``replace_input_with``."""
+        """Call ``f(old=node, new=name, user=node)`` before ``replace_all_uses_with`` or
+        ``replace_input_with`` makes ``user`` read the node named ``new`` instead of ``old``."""
         self._change_hooks("replace", f, add=True)
 
     def unregister_replace_node_hook(self, f: ReplaceHook) -> None:
-        """Take back :meth:`register_replace_node_hook`. Raises ArgumentError for another
-        function."""
+        """Remove a function of :meth:`register_replace_node_hook`. Raises ArgumentError if it is not
+        registered."""
         self._change_hooks("replace", f, add=False)
 
     def _change_hooks(self, kind: str, f: Callable[..., object], add: bool) -> None:

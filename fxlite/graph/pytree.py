@@ -1,13 +1,13 @@
 """Nested inputs and results: dicts, tuples, lists, dataclasses and named tuples of arrays.
 
-In: what a program takes and gives. Out: :class:`Structure`, the form of one nested value, and
+In: the inputs and results of a program. Out: :class:`Structure`, the form of one nested value, and
 :class:`Interface`, the form of a whole call. The graph itself is flat: it has one placeholder for
-each array (``batch_ids``, ``batch_mask``), and its interface says how ``batch`` is taken apart
-and the result put together.
+each array (``batch_ids``, ``batch_mask``), and its interface says how ``batch`` is taken apart and
+how the result is put together.
 
-Structures are data. Saved ones name their classes and nothing is imported for them: a class is
-found again if this process has traced with it or called :func:`register_class`; else its values are
-dicts (of a dataclass) and tuples (of a named tuple).
+Structures are data. A saved structure names its classes, but loading it imports nothing: a class is
+found only if this process has traced with it or called :func:`register_class`. Otherwise a dict stands
+for a dataclass, and a tuple for a named tuple.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ PH = _Placeholder()
 class Structure:
     """The form of a nested value.
 
-    ``kind`` is "leaf" (an array; ``name`` is its placeholder's target), "constant" (``value``),
-    "tuple", "list", "dict", "namedtuple" or "dataclass", which have ``keys`` and ``children``, or
-    "first": the first elements of an array along the axis ``value`` (None: 0), its children are that
-    and their number. Other values
-    whose class says what their parts are, by ``__fx_children__``, are in no program's result."""
+    ``kind`` is "leaf" (an array; ``name`` is the target of its placeholder), "constant" (``value``),
+    one of "tuple", "list", "dict", "namedtuple" and "dataclass", which have ``keys`` and ``children``,
+    or "first": the first elements of an array along the axis ``value`` (None: 0), with the array and the
+    number of elements as children. Values of other classes, which list their parts in
+    ``__fx_children__``, occur in inputs only."""
 
     kind: str
     name: str = ""
@@ -81,7 +81,7 @@ class Structure:
 
     @property
     def has_class(self) -> bool:
-        """True if a dataclass, named tuple, or a part of an array is in it."""
+        """True if it contains a dataclass, a named tuple, or a part of an array."""
         return bool(self.class_name) or self.kind == "first" or any(c.has_class for c in self.children)
 
 
@@ -89,7 +89,7 @@ LEAF = Structure("leaf")
 
 
 class _Like:
-    """A value of which others like it can be made; all of a kind are alike."""
+    """A sample value from which others of its class can be made. All samples of a kind compare equal."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -105,8 +105,8 @@ def _step(kind: str, path: str, key: Any) -> str:
 
 
 def register_class(cls: type) -> type:
-    """Let loaded graphs take and give instances of a dataclass or named tuple. Tracing with one
-    registers it. Raises ArgumentError for another class."""
+    """Let loaded graphs take and return instances of a dataclass or named tuple. Tracing with such a
+    class registers it. Raises ArgumentError for any other class."""
     if _kind_of_class(cls) is None:
         raise ArgumentError(f"{cls.__qualname__} is neither a dataclass nor a named tuple")
     _CLASSES[_class_name(cls)] = cls
@@ -155,9 +155,9 @@ def structure_of(
     keys: tuple[Any, ...] = (),
     around: tuple[int, ...] = (),
 ) -> Structure:
-    """The structure of ``value``; ``leaf(value, path, keys)`` makes that of what is not a container, and ``around``
-    are the ids of the containers that it is in. Raises ArgumentError for a dict whose keys are not text or numbers,
-    and for what holds itself."""
+    """The structure of ``value``. ``leaf(value, path, keys)`` makes the structure of a value that is not a container,
+    and ``around`` holds the ids of the containers around ``value``. Raises ArgumentError for a dict whose keys are
+    not text or numbers, and for a container that contains itself."""
     found = children_of(value)
     if found is None:
         return leaf(value, path, keys)
@@ -177,8 +177,8 @@ def structure_of(
 
 
 def leaves(value: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """What is not a container in a nested value, by path. Raises ArgumentError for what holds itself; ``around`` are
-    the ids of the containers that the value is in."""
+    """(path, value) of everything in a nested value that is not a container. ``around`` holds the ids of the
+    containers around it. Raises ArgumentError for a container that contains itself."""
     found = children_of(value)
     if found is None:
         yield path, value
@@ -189,7 +189,7 @@ def leaves(value: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator
 
 
 def require_end(value: Any, path: str, around: tuple[int, ...] = ()) -> None:
-    """Raise ArgumentError for a nested value that holds itself, or is nested very deeply."""
+    """Raise ArgumentError for a nested value that contains itself or is nested too deeply."""
     found = None if hasattr(value.__class__, "__fx_children__") else children_of(value)
     if found is not None:
         around = _within(value, path, around)
@@ -198,7 +198,7 @@ def require_end(value: Any, path: str, around: tuple[int, ...] = ()) -> None:
 
 
 def _within(value: Any, path: str, around: tuple[int, ...]) -> tuple[int, ...]:
-    """The ids of a container and of those that it is in. Raises ArgumentError where it is among them."""
+    """The ids of a container and of those around it. Raises ArgumentError if it contains itself."""
     if id(value) in around:
         raise ArgumentError(
             f"{path} is one of the containers that hold it, so that taking it apart has no end; leave that part out, "
@@ -210,7 +210,7 @@ def _within(value: Any, path: str, around: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def build(structure: Structure, leaf: Callable[[Structure], Any]) -> Any:
-    """A value of that structure, its leaves made by ``leaf``."""
+    """A value with this structure, whose leaves ``leaf`` makes."""
     if structure.kind == "leaf":
         return leaf(structure)
     if structure.kind == "constant":
@@ -234,8 +234,8 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
 
 
 def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """``value`` with its dataclasses as dicts and ``leaf(v)`` for what is not a container: what an
-    output node holds."""
+    """``value`` with dicts for its dataclasses and ``leaf(v)`` for each value that is not a container:
+    the form that an output node holds."""
     found = children_of(value)
     if found is None:
         return leaf(value)
@@ -249,7 +249,7 @@ def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def fits(structure: Structure, value: Any) -> bool:
-    """True if a plain value (of an output node) still has this structure."""
+    """True if the plain value of an output node still has this structure."""
     if structure.kind in ("leaf", "constant"):
         return children_of(value) is None
     found = children_of(value)
@@ -265,7 +265,7 @@ def fits(structure: Structure, value: Any) -> bool:
 
 
 def rebuild(structure: Structure, value: Any) -> Any:
-    """The program's result from the plain one: dataclasses and named tuples again."""
+    """The program's result from the plain value of the output node, with dataclasses and named tuples."""
     if not structure.has_class:
         return value
     values = value.values() if isinstance(value, dict) else value
@@ -273,8 +273,8 @@ def rebuild(structure: Structure, value: Any) -> Any:
 
 
 def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """(placeholder's target, value) for every leaf. Raises ArgumentError naming the path of what
-    is missing, unexpected, of another kind, or differs from what was baked in."""
+    """(placeholder target, value) for every leaf. Raises ArgumentError, which names the path of a value
+    that is missing, unexpected, of another kind, or different from the value that was baked in."""
     if structure.kind == "leaf":
         yield structure.name, value
         return
@@ -288,7 +288,7 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
     found = children_of(value)
     wanted = structure.class_name.rpartition(":")[2] or structure.kind
     stands_for = {"namedtuple": "tuple", "dataclass": "dict"}.get(structure.kind)
-    # what a loaded graph does not know the class of may be given as what it gives
+    # a value whose class a loaded graph does not know may be given as the dict or tuple that it returns
     accepted = (structure.kind, stands_for if structure.cls is None else None)
     if found is None or found[0] not in accepted:
         raise ArgumentError(f"{path} must be a {wanted}, not {_short(value)}")
@@ -319,10 +319,12 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Baked:
-    """A parameter that had a value when the program was traced, from ``concrete_args`` or its
-    default, and must have it in every call: ``value``, or where that is no data and the graph was
-    loaded from a file, the ``text`` of it. It stands before the parameter number ``place`` of those
-    that are inputs."""
+    """A parameter whose value was fixed when the program was traced, by ``concrete_args`` or its
+    default; every call must give the same value or leave it out.
+
+    ``value`` is that value. If it is not plain data and the graph was loaded from a file, only its
+    ``text`` is known. ``place`` is the position of the parameter: before the input parameter with that
+    number."""
 
     place: int
     name: str
@@ -331,7 +333,7 @@ class Baked:
     text: str = ""
 
     def check(self, given: Any) -> None:
-        """Raise ArgumentError for another value."""
+        """Raise ArgumentError if ``given`` differs from the fixed value."""
         if given is self.value or (not self.text and _is_equal(given, self.value)):
             return
         shown = self.text or (repr(self.value) if is_plain_data(self.value) else "another one")
@@ -345,10 +347,10 @@ def _is_equal(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and is_same_array(a, b)
     if isinstance(a, float) and isinstance(b, float):
-        return repr(a) == repr(b)  # NaN is NaN, and zeros have signs
+        return repr(a) == repr(b)  # NaN equals NaN, and 0.0 differs from -0.0
     try:
         return bool(a == b)
-    except Exception:  # whatever it is, it is not known to be the same
+    except Exception:  # whatever was raised, the values are not known to be equal
         return False
 
 
@@ -363,22 +365,22 @@ def is_plain_data(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Interface:
-    """How a program is called where that is more than one array for each parameter:
-    (name, kind as in :class:`inspect.Parameter`, structure) of its parameters, and the structure of
-    its result where that has classes.
+    """How a program is called if a call is more than one array for each parameter: (name, kind as in
+    :class:`inspect.Parameter`, structure) of each parameter, and the structure of the result if it has
+    classes.
 
-    ``writes`` are the inputs that the program writes into, by placeholder's target. The output node
-    of such a graph holds ``(result, *values)``: after the program's own result, which may be None,
-    the value that each of them has in the end.
+    ``writes`` are the inputs that the program writes into, by placeholder target. The output node of
+    such a graph holds ``(result, *values)``: the program's own result, which may be None, then the
+    final value of each of these inputs.
 
-    ``states`` are those of them that no caller gives: (placeholder's target, path) of the buffers
-    that the program changes. A call takes them from the module, and puts their new values there.
+    ``states`` are those among them that no caller gives: (placeholder target, path) of the buffers that
+    the program changes. A call reads them from the module and stores their new values there.
 
-    ``baked`` are the parameters that are no inputs; a call may give the values they had.
+    ``baked`` are the parameters that are not inputs; a call may repeat the values that they had.
 
-    ``orders`` are the inputs whose arrays must lie in memory as the trace took for granted, where it
-    had to know what NumPy does: (placeholder's target, "dense" for C order without gaps, or "C" for
-    that order, and the line of the program)."""
+    ``orders`` are the inputs whose memory layout the trace had to assume, because NumPy's result depends
+    on it: (placeholder target, "dense" for C order without gaps or "C" for C order, line of the
+    program)."""
 
     parameters: tuple[tuple[str, str, Structure], ...]
     result: Structure | None = None
@@ -394,23 +396,22 @@ class Interface:
 
     @functools.cached_property
     def is_flat(self) -> bool:
-        """True where a call gives an array for each input, in order, and gets flat results, and nothing is
-        written or has to be looked at; what is baked in comes behind."""
+        """True if a call passes one array for each input, in order, and gets flat results, no input is
+        written or has to be checked, and parameters that are baked in come last."""
         return self.is_one_by_one and not self.writes and not self.orders
 
     @functools.cached_property
     def is_one_by_one(self) -> bool:
-        """As :attr:`is_flat`, for programs that write, too."""
+        """Like :attr:`is_flat`, but also true for programs that write into inputs."""
         plain = all(s.kind == "leaf" and k in _ONE_BY_ONE for _, k, s in self.parameters)
         last = len(self.parameters)
         return plain and all(baked.place == last for baked in self.baked) and self.result is None
 
     def signature(self, defaults: Mapping[str, Any] = MappingProxyType({})) -> inspect.Signature:
-        """The program's signature: its inputs, with ``defaults`` by placeholder's target, and what
-        is baked in, with the values that it had. A default before a parameter that has none is left
-        out."""
+        """The program's signature: its inputs, with ``defaults`` by placeholder target, and the baked
+        parameters with the values that they had. A default before a parameter without one is left out."""
         found: list[inspect.Parameter] = []
-        needed = False  # a parameter without a default comes behind
+        needed = False  # whether a parameter without a default follows
         for place in range(len(self.parameters), -1, -1):
             here = [(b.name, b.kind, b.value) for b in self.baked if b.place == place]
             if place < len(self.parameters):
@@ -427,11 +428,11 @@ class Interface:
 
     @functools.cached_property
     def plain_signature(self) -> inspect.Signature:
-        """The signature where no input has a default: copies of a graph share it."""
+        """The signature without defaults of inputs, which copies of a graph share."""
         return self.signature()
 
     def without(self, values: Mapping[str, Any]) -> Interface:
-        """The interface where parameters are no inputs any more, but have ``values``."""
+        """The interface after parameters are no longer inputs but fixed to ``values``."""
         kept = tuple(p for p in self.parameters if p[0] not in values)
         names = [name for name, *_ in kept]
         baked, place = [], 0
@@ -446,8 +447,8 @@ class Interface:
         return replace(self, parameters=kept, baked=tuple(baked))
 
     def flatten(self, arguments: Mapping[str, Any], partial: bool = False) -> dict[str, Any]:
-        """Placeholder's target -> value, from arguments by parameter name. Raises ArgumentError
-        naming the path of what does not fit."""
+        """A dict from placeholder target to value, made of arguments by parameter name. Raises
+        ArgumentError, which names the path of the value that does not fit."""
         flat: dict[str, Any] = {}
         for baked in self.baked:
             if baked.name in arguments:
@@ -460,7 +461,7 @@ class Interface:
         return flat
 
     def labels(self) -> dict[str, str]:
-        """Placeholder's target -> ``batch['ids']``, for messages."""
+        """A dict from placeholder target to a label such as ``batch['ids']``, for messages."""
         found: dict[str, str] = {}
 
         def walk(structure: Structure, path: str) -> None:
@@ -480,13 +481,13 @@ ORDERS = {"dense": "C-contiguous", "C": "in the order of rows (C)"}
 
 @functools.lru_cache(maxsize=1024)
 def one_by_one(targets: tuple[str, ...]) -> Interface:
-    """The interface of a graph whose inputs are arrays, one for each parameter."""
+    """The interface of a graph with one array for each parameter."""
     kind = "POSITIONAL_OR_KEYWORD"
     return Interface(tuple((target, kind, Structure("leaf", target)) for target in targets))
 
 
 def state_target(path: str, taken: Collection[str]) -> str:
-    """The target of the input that is the state at a path; ``taken`` are those of others."""
+    """The placeholder target for the state at a path; ``taken`` are targets that are in use."""
     wish = re.sub(r"\W", "_", path)
     wish = wish if wish.isidentifier() and not keyword.iskeyword(wish) else f"state_{wish}"
     numbered = (f"{wish}_{number}" for number in itertools.count(1))
@@ -494,7 +495,7 @@ def state_target(path: str, taken: Collection[str]) -> str:
 
 
 def to_data(interface: Interface) -> Any:
-    """An interface as tuples, text and numbers."""
+    """An interface as tuples, texts and numbers."""
 
     def structure(s: Structure | None) -> Any:
         if s is None:
@@ -505,7 +506,7 @@ def to_data(interface: Interface) -> Any:
     baked = tuple(map(_baked_data, interface.baked))
     data = [parameters, structure(interface.result), interface.writes, baked, interface.states, interface.orders]
     while len(data) > 2 and not data[-1]:
-        data.pop()  # as files of older versions have it
+        data.pop()  # files of older versions do not have this entry
     return tuple(data)
 
 
@@ -521,8 +522,8 @@ def _kind_name(value: Any) -> str:
 
 
 def from_data(data: Any) -> Interface:
-    """The interface from :func:`to_data`. No class is imported for it. Raises FileFormatError for
-    what is not an interface."""
+    """The interface from the result of :func:`to_data`, without importing any class. Raises
+    FileFormatError for data that is not an interface."""
 
     def structure(value: Any) -> Structure:
         kind, name, constant, keys, children, class_name = value
@@ -592,12 +593,13 @@ _PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL"
 
 # -- what a graph returns --------------------------------------------------------------------------
 def result_leaves(graph: Any) -> Iterator[tuple[Any, tuple[tuple[int, Any], ...]]]:
-    """Nodes and numbers of a graph's result, in order; and of what is selected, whose size is only known when the
-    program runs, along which axes the first elements count, and the nodes of how many."""
+    """The nodes and numbers in a graph's result, in order. With each come the axes along which only the first
+    elements belong to the result, because its size is known only when the program runs, and the nodes that give
+    the number of these elements."""
     value, interface = graph.output_node().args[0], graph.interface
     form = None if interface is None else interface.result
     if form is None or not fits(form, value[0] if interface.writes else value):
-        form = None  # the graph was edited
+        form = None  # an edit changed the structure of the result
     elif interface.writes:
         form = Structure("tuple", children=(form,))
     return _leaves_of(value, form)

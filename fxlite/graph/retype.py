@@ -1,14 +1,14 @@
-"""Types follow edits: what reads a value whose type changed is typed anew, and only that; and which
-sizes contradict each other in a call that does not fit.
+"""Type inference after edits: only the readers of values whose types changed get new types. Also finds
+out which sizes contradict each other in a call that does not fit.
 
-In: nodes to look at. Out: true types, each change in the journal. The walk goes along the list of
-nodes from the first edit, past nodes that no change reaches, and ends as soon as no change is left:
-an edit that is absorbed ten nodes further costs ten nodes, not the graph.
+In: nodes to check. Out: correct types, with each change in the journal. The walk follows the list of
+nodes from the first edit, skips nodes that no change reaches, and ends as soon as no change is left: an
+edit whose effect ends ten nodes further visits ten nodes, not the whole graph.
 
-In: the op and the arguments of a call whose type rule raised a ShapeError. Out: lines for the
-message, ``y.shape[0] is 385: axis 2 of the input x``. No op says in which axes its operands must
-agree: two axes contradict each other if the call fits as soon as either has the size of the other.
-It costs something only where an error is raised.
+In: the op and the arguments of a call whose type rule raised a ShapeError. Out: lines for the message,
+such as ``y.shape[0] is 385: axis 2 of the input x``. No op declares in which axes its operands must
+agree; two axes contradict each other if the call fits once either has the size of the other. This runs
+only when an error is raised.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MOST_ROUNDS = 8
 
 
 def retype(graph: Graph, start: Node, waiting: Iterable[Node]) -> None:
-    """Type ``waiting``, nodes at ``start`` or after it, and what depends on them. Raises what the
-    type rules raise, naming the node."""
+    """Infer the types of the nodes in ``waiting``, which stand at ``start`` or after it, and of the nodes
+    that depend on them. Raises what the type rules raise, with the name of the node."""
     open_nodes = set(waiting)
     node, rounds = start, 0
     while open_nodes:
@@ -60,7 +60,7 @@ def retype(graph: Graph, start: Node, waiting: Iterable[Node]) -> None:
 
 
 def _fit_bodies(graph: Graph, node: Node) -> None:
-    """Sub-graphs take the types of the operands."""
+    """Give the inputs of a node's sub-graphs the types of its operands."""
     try:
         target, bound = node.target.canonicalize(node.arguments)
     except FxliteError as error:
@@ -71,7 +71,7 @@ def _fit_bodies(graph: Graph, node: Node) -> None:
 
 
 def _type_of(graph: Graph, node: Node) -> Any:
-    """The type that a node has now; that of an input or of what is missing stays."""
+    """The inferred type of a node; inputs, and nodes whose weight or module is missing, keep theirs."""
     try:
         if node.op in ("call_function", "output"):
             return graph._infer(node.op, node.target, node._args, node._kwargs)
@@ -83,14 +83,14 @@ def _type_of(graph: Graph, node: Node) -> Any:
         return _type_of_leaf(owner.get_submodule(node.target), node)
     except AttributeError:
         if node.op in ("get_attr", "call_module"):
-            return node.type  # lint names what is missing
+            return node.type  # lint reports the missing weight
         raise
     except FxliteError as error:
         raise at_node(error, node) from None
 
 
 def _type_of_leaf(module: Module, node: Node) -> Any:
-    """What a leaf module returns now; the type it has where nothing can be said."""
+    """The type that a leaf module returns now, or the node's old type if it cannot be inferred."""
     if not all(isinstance(n.type, TensorType) for n in node.all_input_nodes):
         return node.type
     found = above("leaf_result_type")(module, node._args, dict(node._kwargs))
@@ -98,8 +98,9 @@ def _type_of_leaf(module: Module, node: Node) -> Any:
 
 
 def infer_types(graph: Graph, inputs: Mapping[Node, Any], dims: Mapping[str, Dim]) -> None:
-    """Give inputs other types and infer all others anew, all or nothing. ``dims``: what named dims
-    that are written in calls become. Raises what the type rules raise, naming the node."""
+    """Give inputs other types and infer the types of all other nodes; on an error nothing changes.
+    ``dims``: replacements for named dims that occur in calls. Raises what the type rules raise, with the
+    name of the node."""
     with graph._store.all_or_nothing():
         for node, type in inputs.items():
             graph._store.set_field(node, "type", type)
@@ -113,7 +114,7 @@ def infer_types(graph: Graph, inputs: Mapping[Node, Any], dims: Mapping[str, Dim
 
 
 def _reserve_names(graph: Graph, names: frozenset[str]) -> None:
-    """A dim and a value never share a name: values give way."""
+    """Rename values that have the name of a dim, because a dim and a value never share a name."""
     if not names.isdisjoint(graph._store.namer.taken):
         for node in graph.nodes:
             if node.name in names:
@@ -130,11 +131,11 @@ Axis = tuple[Path, int]
 
 
 def explained(error: ShapeError, op: Op, args: tuple[Any, ...], kwargs: Any) -> ShapeError:
-    """The error of a call with lines on where the sizes come from that contradict each other, in
-    its message and in ``details.origin``."""
+    """The error of a call, with lines in its message and in ``details.origin`` that tell where the
+    contradicting sizes come from."""
     try:
         lines = conflict_lines(op, args, kwargs)
-    except Exception:  # the error is what has to be reported, whatever becomes of its explanation
+    except Exception:  # a failing explanation must not hide the error itself
         lines = []
     if not lines:
         return error
@@ -144,8 +145,8 @@ def explained(error: ShapeError, op: Op, args: tuple[Any, ...], kwargs: Any) -> 
 
 
 def at_node(error: FxliteError, node: Node) -> FxliteError:
-    """The error of a retyped node, which an edit somewhere else may have caused, with its name and
-    line."""
+    """The error with the name and line of the node whose type was inferred again: the edit that caused it
+    may be somewhere else."""
     known = error.details or Details(str(error))
     lines = [known.problem, f"in {node.describe()}"]
     if node.loc is not None:
@@ -156,8 +157,8 @@ def at_node(error: FxliteError, node: Node) -> FxliteError:
 
 
 def conflict_lines(op: Op, args: tuple[Any, ...], kwargs: Any) -> list[str]:
-    """A line for each of the sizes that contradict each other; where no two do, for those of the
-    operands. Nothing for calls whose operands have no types."""
+    """A line for each of the contradicting sizes or, if no two sizes contradict each other, for the
+    sizes of the operands. Empty for calls whose operands have no types."""
     if any(not isinstance(node.type, TensorType) for node in nodes_in(args)):
         return []
     typed = map_nodes(tuple(args), lambda node: node.type)
@@ -180,7 +181,7 @@ def _line(op: Op, path: Path, place: Place) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def conflict(op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...]) -> tuple[tuple[Axis, ...], str]:
-    """The operands' axes that contradict each other, and what else there is to say."""
+    """The operands' axes that contradict each other, and an additional remark for the message."""
     types = dict(_different(args))
     every = [(path, axis) for path, type in types.items() for axis in range(type.rank)]
 
@@ -190,7 +191,7 @@ def conflict(op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], .
     def size(slot: Axis) -> Dim:
         return types[slot[0]].shape[slot[1]]
 
-    factors = [v for _, v in attributes if type(v) is int and v > 1]  # as the groups of conv2d
+    factors = [v for _, v in attributes if type(v) is int and v > 1]  # such as the groups of conv2d
 
     def like(slot: Axis) -> Iterator[Dim]:
         yield size(slot)
@@ -205,7 +206,7 @@ def conflict(op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], .
                 continue
             if any(fits({one: v}) for v in like(other)) and any(fits({other: v}) for v in like(one)):
                 return (one, other), ""
-    for one in every:  # three operands, of which one differs; or a size that is written in the call
+    for one in every:  # one of three operands differs, or a size that is an argument of the call
         for other in every:
             known = [v for v in like(other) if not shapes.equal(v, 1)]
             if one[0] != other[0] and any(fits({one: v}) for v in known):
@@ -222,7 +223,7 @@ def conflict(op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], .
 
 
 def _unequal(first: Path, one: TensorType, second: Path, other: TensorType) -> Iterator[tuple[Axis, Axis]]:
-    """Axes that broadcasting puts together and that do not fit."""
+    """Pairs of axes that broadcasting aligns and whose sizes do not fit."""
     for back in range(1, min(one.rank, other.rank) + 1):
         sizes = one.shape[-back], other.shape[-back]
         if not shapes.equal(*sizes) and not any(shapes.equal(size, 1) for size in sizes):
@@ -230,7 +231,7 @@ def _unequal(first: Path, one: TensorType, second: Path, other: TensorType) -> I
 
 
 def _different(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
-    """Operands of different types: of a thousand in a concat all but a few are alike."""
+    """The operands, but only one of each type: most of the thousand operands of a concat are alike."""
     seen: dict[TensorType, int] = {}
     for path, type in operands(args):
         seen[type] = seen.get(type, 0) + 1
@@ -241,7 +242,7 @@ def _different(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
 
 
 def _written(attributes: tuple[tuple[str, Any], ...], type: TensorType, axis: int) -> Iterator[tuple[str, Dim]]:
-    """Sizes of an axis that fit what is written in the call: an entry of a shape, the sum of parts,
+    """Sizes of an axis that would fit the arguments of the call: an entry of a shape, the sum of parts,
     the number of elements of a shape."""
     others = shapes.product((*type.shape[:axis], *type.shape[axis + 1 :]))
     for name, value in attributes:

@@ -1,13 +1,12 @@
-"""Where the size of an axis comes from: back through the calls to the inputs and weights that
-decide it.
+"""Traces the size of an axis back through the calls to the inputs and weights that determine it.
 
-In: a node with a type, an axis. Out: :class:`SizeOrigin`, the axes on the way with the lines of the
-program. It works for every op with a type rule: put an unknown size in place of one operand's
-axis, ask the rule again, and see whether the unknown is in the result. Where the rule refuses,
-because several operands share the size (``x + y``, ``weight`` and ``bias``), it is put in all of
-these places at once.
+In: a node with a type, and an axis. Out: :class:`SizeOrigin`, the axes on the way with the lines of the
+program. The method works for every op with a type rule: replace the size of one operand's axis by an
+unknown, apply the rule again, and see whether the unknown occurs in the result. If the rule raises an
+error because several operands share the size (``x + y``, ``weight`` and ``bias``), the unknown is put in
+all of these places at once.
 
-Answers are kept for each kind of call: a walk back through 100 000 nodes asks few different ones.
+Answers are cached for each kind of call: among 100 000 nodes there are few different ones.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ _MOST_TRIALS = 500
 
 @functools.cache
 def _unknown() -> Any:
-    """The size that is not known."""
+    """The symbol for the unknown size."""
     return sympy.Dummy("size", integer=True, positive=True)
 
 
 # -- one call --------------------------------------------------------------------------------------
 def operands(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
-    """The tensors among a call's arguments, given as types."""
+    """The types among a call's arguments, which stand for its tensors, with their paths."""
     for position, value in enumerate(args):
         if isinstance(value, TensorType):
             yield (position,), value
@@ -59,7 +58,7 @@ def operands(args: tuple[Any, ...]) -> Iterator[tuple[Path, TensorType]]:
 def with_sizes(
     args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...], new: dict[Slot, Dim]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with other sizes in the given places."""
+    """The arguments of a call, with other sizes in the given places."""
     named = dict(attributes)
     changed: list[Any] = [list(v) if isinstance(v, tuple) else v for v in args]
     for (where, index), size in new.items():
@@ -82,7 +81,7 @@ def _replaced(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...
 
 
 def result_type(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
-    """What the type rule says of these types; None where it refuses."""
+    """The result of the type rule for these types; None if it raises an error."""
     try:
         return op.result_type(op.named_arguments(args, attributes))
     except (FxliteError, TypeError, ValueError):  # a rule may not expect an unknown size
@@ -90,7 +89,7 @@ def result_type(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> An
 
 
 def call_key(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-    """Arguments of a call, types in place of nodes, in a form that can be looked up."""
+    """The arguments of a call, with types in place of nodes, as a hashable key."""
 
     def type_of(node: Node) -> Any:
         return node.type
@@ -102,8 +101,9 @@ def call_key(args: tuple[Any, ...], kwargs: Any) -> tuple[tuple[Any, ...], tuple
 def size_sources(
     op: Op, args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...], result: int, axis: int
 ) -> tuple[tuple[Path, int], ...]:
-    """The operands' axes that decide the size of an axis of a call's result (``result``: which of
-    several); of axes that must be equal, the first. () where the call itself says the size."""
+    """The operands' axes that determine the size of an axis of a call's result (``result`` is its number
+    if there are several). Of axes that must be equal, only the first. Empty if the call itself gives the
+    size."""
 
     def size(new: dict[Slot, Dim]) -> Dim | None:
         found = result_type(op, *with_sizes(args, attributes, new))
@@ -118,7 +118,7 @@ def size_sources(
 
     types = dict(operands(args))
     every = [(path, a) for path, type in types.items() for a in range(type.rank)]
-    joins = op.moves_values and "Tensors" in op.tensor_kinds.values()  # those of one type are alike
+    joins = op.moves_values and "Tensors" in op.tensor_kinds.values()  # operands of one type are alike
     known: dict[Any, bool] = {}
     single = []
     for path, a in every:
@@ -127,7 +127,7 @@ def size_sources(
             known[key] = is_decided_by(((path, a),))
         if known[key]:
             single.append((path, a))
-    if len(single) > 1:  # a factor of 1, in a reshape, decides nothing
+    if len(single) > 1:  # in a reshape, a factor of 1 determines nothing
         single = [(path, a) for path, a in single if types[path].shape[a] != 1] or single
     if single:
         return tuple(single)
@@ -139,7 +139,7 @@ def size_sources(
         if is_decided_by(slots):
             return next(((path, a),) for path, a in slots if not isinstance(path, str))
     now = type.shape[axis]
-    return tuple(  # a rule that takes no names there, as for the size of a kernel
+    return tuple(  # the rule accepts no named size there, such as for the size of a kernel
         (path, a)
         for path, a in every
         if any(size({(path, a): n}) not in (None, now) for n in _others(types[path].shape[a]))
@@ -153,8 +153,8 @@ def _others(size: Dim) -> tuple[int, ...]:
 def _shared(
     args: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...], result: TensorType, axis: int
 ) -> Iterator[tuple[Slot, ...]]:
-    """Sets of places that may have to be equal to the result's axis; those that lie as it does,
-    counted from the last axis, first."""
+    """Sets of places that may have to be equal to the result's axis. Sets whose places have the same
+    position as that axis, counted from the last axis, come first."""
     size, behind = result.shape[axis], result.rank - axis
     choices: list[list[Any]] = []
     for path, type in operands(args):
@@ -174,7 +174,7 @@ def _shared(
     yield tuple(options[0] for options in choices)
     types = dict(operands(args))
     rest = shapes.product(result.shape[axis + 1 :])
-    for option in itertools.chain.from_iterable(choices):  # as in a reshape: as much behind it
+    for option in itertools.chain.from_iterable(choices):  # in a reshape: equally many elements follow
         path, a = option
         if shapes.equal(shapes.product(types[path].shape[a + 1 :]), rest):
             yield from ((option, entry) for entry in written)
@@ -188,7 +188,7 @@ def _shared(
 # -- the way back ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Place:
-    """An axis of a node's value; ``result`` says of which value where there are several."""
+    """An axis of a node's value; ``result`` is the number of the value if the node has several."""
 
     node: Node
     axis: int
@@ -205,19 +205,19 @@ class Place:
 
 @dataclass(frozen=True)
 class SizeStep:
-    """A place and the places that decide its size: none at the ends of the way."""
+    """A place and the places that determine its size; at the ends there are none."""
 
     place: Place
     sources: tuple[Place, ...]
 
     @property
     def is_passed_on(self) -> bool:
-        """True if the size is that of its one source."""
+        """True if there is one source and its size is passed on unchanged."""
         return len(self.sources) == 1 and self.sources[0].size == self.place.size
 
     @property
     def title(self) -> str:
-        """What stands at this place, for a reader of the program."""
+        """A description of this place for people who read the program."""
         node, axis = self.place.node, self.place.axis
         if node.op == "placeholder":
             return f"axis {axis} of the input {node.target}"
@@ -233,17 +233,17 @@ def _line(node: Node) -> str:
 
 @dataclass(frozen=True)
 class SizeOrigin:
-    """The way of a size, from the place asked about back to the ends; ``print`` it.
+    """How a size came about, from the place that was asked for back to its ends; meant to be printed.
 
-    ``steps`` hold each place once, a place before its sources. ``is_whole`` is false where the walk
-    was cut short."""
+    ``steps`` holds each place once, before its sources. ``is_whole`` is False if the walk was cut
+    short."""
 
     steps: tuple[SizeStep, ...]
     is_whole: bool = True
 
     @property
     def ends(self) -> tuple[SizeStep, ...]:
-        """Inputs, weights and calls that say a size themselves."""
+        """The steps without sources: inputs, weights, and calls that state a size themselves."""
         return tuple(step for step in self.steps if not step.sources)
 
     @property
@@ -304,9 +304,9 @@ def _listed(names: list[str], most: int = 4) -> str:
 
 
 def size_origin(node: Node, axis: int, result: int = 0, most: int | None = None) -> SizeOrigin:
-    """Where the size of ``axis`` comes from; ``result`` chooses among several values, ``most``
-    limits the steps. Raises GraphError for a node without a type, ShapeError for an axis it does
-    not have."""
+    """Trace the size of ``axis`` back to its origin. ``result`` selects one of several values, and
+    ``most`` limits the number of steps. Raises GraphError for a node without a type, and ShapeError for
+    an axis that it does not have."""
     type = node.type[result] if isinstance(node.type, tuple) else node.type
     if not isinstance(type, TensorType):
         raise GraphError(f"{node.describe()} has no type; trace with input types")
@@ -349,7 +349,8 @@ def _place_of(args: tuple[Any, ...], path: Path, axis: int) -> Place:
 
 
 def _declared(graph: Graph, place: Place) -> tuple[Place, ...]:
-    """Inputs' axes that are called what a written size is made of, as in ``x.reshape(B, -1)``."""
+    """The axes of inputs whose named dims occur in a size that the call states, as in
+    ``x.reshape(B, -1)``."""
     found: dict[str, Place] = {}
     wanted = shapes.names(place.size)
     for node in graph.placeholders if wanted else ():

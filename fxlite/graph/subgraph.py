@@ -1,10 +1,10 @@
-"""SubGraph: a function of values inside of a graph, the body of a loop or a branch of a condition.
+"""SubGraph: a function inside a graph, such as the body of a loop or a branch of a condition.
 
-In: a graph of inputs, calls of ops and an output that is a tuple of values. Out: a value that an op
-has as an attribute: it never changes, equal ones (same calls in the same order, under any names)
-compare equal, and a node gets another one as a whole, through its graph's journal; so undo, copies,
-files and comparisons need no rules of their own. What it reads is all among its inputs: weights and
-values of the program around it are operands of the node that has it.
+In: a graph of inputs, calls of ops, and an output that is a tuple of values. Out: an immutable value
+that a node holds as an attribute. Sub-graphs with the same calls in the same order compare equal,
+whatever their names. To change one, a node gets a new one as a whole, through its graph's journal; so
+undo, copies, files and comparisons need no special cases. A sub-graph reads only its inputs: weights
+and values of the surrounding program are operands of the node that holds it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from fxlite.types.tensor_type import TensorType
 
 
 class SubGraph:
-    """See the module's text. ``inputs`` are its placeholders, ``results`` the values it gives; its
-    nodes are for reading, and :attr:`graph` is a copy to edit: ``SubGraph(edited)`` is what a node
-    gets then."""
+    """The body of a loop or a branch of a condition: a function from values to a tuple of values.
+
+    ``inputs`` are its placeholders, ``results`` the values that it returns. A SubGraph is immutable: its
+    nodes are only for reading. To change it, edit the copy that :attr:`graph` returns, and give
+    ``SubGraph(edited)`` to the node that holds it. Weights and values of the surrounding program are
+    inputs, and operands of that node."""
 
     __slots__ = ("_fitted", "_graph", "_key", "inputs", "results")
 
     def __init__(self, graph: Graph, inputs: Sequence[Node] | None = None) -> None:
-        """Takes the graph over: it must not be edited from now on. ``inputs``: its placeholders in
-        another order than that in which they stand. Raises GraphError for a graph that reads
-        weights, calls leaf modules or has another result than a tuple of values."""
+        """Takes ownership of the graph, which must not be edited from now on. ``inputs``: its
+        placeholders in another order than that of the graph. Raises GraphError for a graph that reads
+        weights, calls leaf modules, or does not return a tuple of values."""
         expect(graph, Graph, "a sub-graph", "it is SubGraph(graph)")
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
@@ -69,7 +72,7 @@ class SubGraph:
         return self._graph.copy_with_nodes()
 
     def edited(self, edit: Callable[[Graph], Any]) -> SubGraph:
-        """The sub-graph after an edit of a copy; itself where that changes nothing."""
+        """The sub-graph that results if ``edit`` is applied to a copy; ``self`` if nothing changes."""
         graph, copies = self.copy()
         before = graph.journal.version
         edit(graph)
@@ -78,11 +81,11 @@ class SubGraph:
         return SubGraph(graph, [copies[node] for node in self.inputs])
 
     def find(self, query: str, sizes: Mapping[str, int] | None = None) -> list[Any]:
-        """Nodes by a query, as :meth:`Graph.find`."""
+        """Find nodes by a query, as :meth:`Graph.find` does."""
         return self._graph.find(query, sizes)
 
     def lint(self) -> None:
-        """Check its invariants. Raises GraphError."""
+        """Check its invariants. Raises GraphError, which lists the violations."""
         self._graph.lint()
 
     @property
@@ -100,7 +103,7 @@ class SubGraph:
 
     # -- other types, other inputs -------------------------------------------------------------
     def fitted(self, types: Iterable[TensorType]) -> SubGraph:
-        """The same calls on inputs of other types. Raises what the type rules raise."""
+        """The same calls for inputs of other types. Raises what the type rules raise."""
         types = tuple(types)
         if types == self.input_types:
             return self
@@ -113,15 +116,16 @@ class SubGraph:
         return found
 
     def reading_order(self, start: int) -> list[int]:
-        """The inputs from number ``start`` on that are read, counted from there, in the order in
-        which they first are."""
+        """The numbers, counted from ``start``, of the inputs from ``start`` on that are read, in the order
+        of their first use."""
         number = {node: n for n, node in enumerate(self.inputs[start:])}
         read = (n for call in self.calls for n in call.all_input_nodes)
         return [number[n] for n in dict.fromkeys((*read, *self.results)) if n in number]
 
     def with_captured(self, start: int, place: Mapping[int, int]) -> SubGraph:
-        """With other inputs from number ``start`` on: ``place`` says for those that stay, counted
-        from there, where they stand then. Of several for one place the first stays."""
+        """The sub-graph with other inputs from number ``start`` on. ``place`` maps the old to the new
+        numbers, both counted from ``start``, of the inputs that stay; if several map to one number, the
+        first of them stays."""
         graph, copies = self.copy()
         lead = [copies[node] for node in self.inputs[:start]]
         kept: dict[int, Node] = {}
@@ -135,7 +139,7 @@ class SubGraph:
         return SubGraph(graph, [*lead, *(kept[n] for n in sorted(kept))])
 
     def __fx_dims__(self) -> frozenset[str]:
-        """The named dims of its types and calls."""
+        """The named dims in its types and calls."""
         found: set[str] = set()
         for node in self._graph.nodes:
             if isinstance(node.type, TensorType):
@@ -145,7 +149,7 @@ class SubGraph:
         return frozenset(found)
 
     def __fx_substitute__(self, env: Mapping[str, Dim]) -> SubGraph:
-        """With other sizes in place of named dims."""
+        """The sub-graph with other sizes in place of named dims."""
         if self.__fx_dims__().isdisjoint(env):
             return self
         key = tuple((name, env[name]) for name in sorted(self.__fx_dims__() & env.keys()))
@@ -173,7 +177,7 @@ class SubGraph:
     # -- as a value ----------------------------------------------------------------------------
     @property
     def key(self) -> Any:
-        """What tells it from others; hashable."""
+        """A hashable key that is equal for equal sub-graphs."""
         if self._key is None:
             number = {node: n for n, node in enumerate(self.inputs)}
             rows: list[Any] = [self.input_types]
@@ -207,25 +211,25 @@ class SubGraph:
 
     @property
     def digest(self) -> str:
-        """A text that tells it from others, in all processes."""
+        """A text that is equal for equal sub-graphs, in every process."""
         return hashlib.sha256(repr(self.key).encode()).hexdigest()[:12]
 
 
 def _with_kinds(value: Any) -> Any:
-    """1, 1.0 and True differ."""
+    """A key in which 1, 1.0 and True differ."""
     if type(value) is tuple:
         return tuple(map(_with_kinds, value))
     return value, value.__class__
 
 
 class Names:
-    """Names of values in one function, each given once."""
+    """Unique names for the values of one function."""
 
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
 
     def free(self, wish: str) -> str:
-        """``wish``, or it with the first number that makes it a new name."""
+        """``wish``, with the first number that makes it unique if it is taken."""
         name, number = wish, 0
         while name in self.taken:
             number += 1
@@ -235,14 +239,14 @@ class Names:
 
 
 def bodies_of(node: Node) -> dict[str, SubGraph]:
-    """The sub-graphs of a node, by the names of the attributes."""
+    """The sub-graphs of a node, by attribute name."""
     if not node._kwargs or node.op != "call_function" or getattr(node.target, "kind", "") != "control":
         return {}
     return {name: v for name, v in node._kwargs.items() if isinstance(v, SubGraph)}
 
 
 def nodes_inside(graph: Graph) -> Iterator[Node]:
-    """All nodes of a graph, and of the sub-graphs in it."""
+    """All nodes of a graph and of the sub-graphs in it."""
     for node in graph.nodes:
         yield node
         for body in bodies_of(node).values():
@@ -250,8 +254,8 @@ def nodes_inside(graph: Graph) -> Iterator[Node]:
 
 
 class BodyBuilder:
-    """Makes a sub-graph of a node in the graph ``outer``. What it reads of that is *captured*:
-    ``captured`` maps a value there to the input that it is here."""
+    """Builds a sub-graph for a node of the graph ``outer``. Values of ``outer`` that it reads are
+    *captured*: ``captured`` maps each of them to the input that stands for it here."""
 
     def __init__(self, outer: Graph) -> None:
         self.outer = outer
@@ -262,12 +266,12 @@ class BodyBuilder:
         self.captured: dict[Node, Node] = {}
 
     def input(self, name: str, type: TensorType | None) -> Node:
-        """The next input that is not captured."""
+        """Add an input that is not captured."""
         self.inputs.append(self._placeholder(name, type))
         return self.inputs[-1]
 
     def capture(self, node: Node) -> Node:
-        """The input for a value of the graph around."""
+        """The input that stands for a value of the outer graph."""
         if node not in self.captured:
             self.captured[node] = self._placeholder(node.name, node.type)
         return self.captured[node]
@@ -280,7 +284,8 @@ class BodyBuilder:
             return graph.create_node("placeholder", name, (), {}, name, type)
 
     def finish(self, results: Sequence[Node], captured: Iterable[Node]) -> SubGraph:
-        """The sub-graph; its inputs end with those for ``captured``, of which it may read some."""
+        """The finished sub-graph. Its last inputs are those for ``captured``, not all of which it has to
+        read."""
         self.graph.output(tuple(results))
         inner = [self.capture(node) for node in captured]
         return SubGraph(self.graph, [*self.inputs, *inner])
