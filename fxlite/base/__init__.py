@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, places in source files, text from outside, containers."""
+"""The foundation of all other modules: errors, places in source files, text from outside, files."""

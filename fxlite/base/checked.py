@@ -1,11 +1,9 @@
-"""Public functions say which argument is wrong, where something inside of them would only stumble
-over it.
+"""Makes public functions name a wrong argument, instead of failing somewhere inside because of it.
 
-In: a public function. Out: one that does the same. Where Python or NumPy raise a TypeError, an
-AttributeError or their like inside of a call, the arguments are compared with the annotations, and
-the first that is none of what is written there is named in an ArgumentError. A call that works
-costs nothing more than itself; an error with arguments that fit is one of the user's program, or of
-ours, and is raised as it is.
+In: a public function. Out: a function that does the same. If Python or NumPy raise a TypeError, an
+AttributeError or the like inside a call, the arguments are compared with the annotations, and the first
+one that does not fit its annotation is named in an ArgumentError. A successful call costs nothing extra.
+If all arguments fit, the error comes from the user's program or from fxlite, and is raised unchanged.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ C = TypeVar("C", bound=type)
 
 
 def checked(function: F, is_whole: bool = False) -> F:
-    """``function`` with errors that name its wrong argument. ``is_whole``: nothing of the user's
-    runs inside, so that whatever it stumbles over is an argument."""
+    """``function`` with errors that name a wrong argument. ``is_whole``: no code of the user runs inside, so
+    that an argument must be the cause of any error."""
 
     def steps(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -70,17 +68,17 @@ def checked_methods(owner: C) -> C:
 
 
 def _checked_method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What :func:`checked` makes, with the function's own parameters where all of them may be given
-    by position: no arguments are packed, so that a call is hardly slower than one of the function.
-    One without arguments has none to name.
-    A call that does not fit the signature is Python's TypeError."""
+    """Like :func:`checked`, but the result has the function's own parameters if all of them may be given by
+    position. Then no arguments are packed, and a call is hardly slower than one of the function itself. A
+    function without arguments is returned unchanged. A call that does not fit the signature raises Python's
+    TypeError."""
     own = inspect.unwrap(function)
     code = own.__code__
     count = code.co_argcount
     others = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if others or code.co_kwonlyargcount:
         return checked(function)
-    if count == 1:  # self
+    if count == 1:  # only self
         return function
     if inspect.isgeneratorfunction(function):
         return checked(function)
@@ -93,7 +91,7 @@ def _checked_method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _template(count: int) -> Callable[[Callable[..., Any]], Any]:
-    """Makes a checked function of ``count`` parameters from one."""
+    """A function that wraps a function of ``count`` parameters as a checked one."""
     names = "".join(f"p{i}, " for i in range(count))
     text = f"""
 def make(function):
@@ -111,7 +109,7 @@ def make(function):
 
 
 def _diagnose(error: Exception, function: Callable[..., Any], args: Any, kwargs: Any, is_whole: bool) -> None:
-    """Raise the error that names the wrong argument of a call, unless there is none."""
+    """Raise the error that names the wrong argument of a call; return if all arguments fit."""
     if isinstance(error, FxliteError):
         return
     found = _wrong_argument(function, args, kwargs, error, is_whole)
@@ -150,7 +148,7 @@ def _wrong_argument(
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether lists and dicts are nested deeper than 200, or hold themselves."""
+    """Whether lists and dicts are nested more than 200 levels deep, or contain themselves."""
     for _ in range(200):
         if isinstance(value, Mapping):
             value = list(value.values())
@@ -166,7 +164,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """A value in a line of an error."""
+    """A value as text for one line of a message."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{list(value.shape)}"
     shown = reprlib.repr(value)
@@ -206,7 +204,7 @@ def _parsed(annotation: str) -> ast.expr:
 
 
 def fits(value: Any, annotation: str) -> bool:
-    """Whether a value may be what an annotation says; True where that cannot be told."""
+    """Whether a value fits an annotation; True if that cannot be decided."""
     return _fits(value, _parsed(annotation))
 
 
@@ -241,8 +239,8 @@ def _elements_fit(value: Any, name: str, parts: list[ast.expr]) -> bool:
 
 
 def public_names(space: Mapping[str, Any]) -> list[str]:
-    """The names of ``__all__``, else those that the module with these globals defines: functions,
-    classes, and what is written in capitals."""
+    """The names in ``__all__``, else those that the module with these globals defines: functions, classes,
+    and constants in capitals."""
     if "__all__" in space:
         return sorted(space["__all__"])
     return sorted(name for name, value in space.items() if _is_public(name, value, space))

@@ -1,14 +1,14 @@
-"""What commands print, what notebooks show and what is written to files: tables, coloured code,
-files whole or not at all.
+"""Output of commands, of notebooks and to files: tables, coloured code, and files that are written
+completely or not at all.
 
-In: a rich console and what to print; a path and what it is to hold. Out: text without trailing
-spaces, never cut. A full disk or an interrupt while writing leaves the file that was there: the
-text goes into one beside it, which then takes the name.
+In: a rich console and an object to print; a path and its content. Out: text without trailing spaces that
+is never cut. If the disk is full or writing is interrupted, the earlier file stays: the text is written
+to a temporary file next to it, which is then renamed.
 
-In: what prints as rich tables, a picture, or a whole page. Out: HTML that loads nothing and runs
-nothing, for ``_repr_html_``. JupyterLab, VS Code and nbconvert show it: tables as tables of the
-notebook, in its colours; pictures as SVG in the document, so that their tooltips work; pages in a
-frame of their own, whose style and scripts do not reach out of it.
+In: an object that prints as rich tables, a picture, or a whole page. Out: HTML for ``_repr_html_`` that
+loads nothing and runs nothing. JupyterLab, VS Code and nbconvert show tables as tables of the notebook,
+in its colours; pictures as SVG in the document, so that their tooltips work; and pages in a frame of
+their own, which their style and scripts cannot leave.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def show(console: Console, thing: Any) -> None:
-    """Print a table, without the spaces at the ends of its lines. One whose numbers would be cut by the
-    width of the console is printed as records, a line for each cell."""
+    """Print a table without spaces at the ends of its lines. A table whose numbers do not fit the width of
+    the console is printed as records, with a line for each cell."""
     with console.capture() as captured:
         for part in _parts(thing, console):
             console.print(_as_records(part) if _is_too_wide(part, console.width) else part)
@@ -37,7 +37,7 @@ def show(console: Console, thing: Any) -> None:
 
 
 def _parts(thing: Any, console: Console) -> Iterator[Any]:
-    """What is printed below each other: tables, and all else."""
+    """The parts that are printed below each other: tables and other objects."""
     from rich.console import Group
     from rich.table import Table
 
@@ -58,7 +58,7 @@ _ENOUGH = 12
 
 
 def _is_too_wide(part: Any, width: int) -> bool:
-    """Whether a table with headings has no room for all of its numbers."""
+    """Whether a table with headings is too wide for the numbers in it to fit."""
     from rich.table import Table
 
     if not isinstance(part, Table) or not part.show_header:
@@ -105,12 +105,12 @@ def plain_text(thing: Any, width: int = 100) -> str:
 
 
 class Printed:
-    """What prints as a rich table: ``str()`` gives the same as text without colours, and ``repr``
-    says in a line what it is."""
+    """Base class of results that print as a rich table. ``str()`` gives the same as text without colours,
+    and ``repr`` describes it in one line."""
 
     @property
     def about(self) -> str:
-        """What is in it, in a few words."""
+        """The content in a few words."""
         return ""
 
     def __str__(self) -> str:
@@ -121,11 +121,11 @@ class Printed:
         return f"<{type(self).__name__}: {about}>" if about else f"<{type(self).__name__}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows in a terminal."""
+        """The text that IPython shows in a terminal."""
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """The HTML that notebooks show."""
         from rich.console import Console
 
         console = Console(width=110, force_jupyter=False)
@@ -135,8 +135,8 @@ class Printed:
 
 
 def borderless(texts: Iterable[str], numbers: Iterable[str] = (), folded: int | None = None, **options: Any) -> Table:
-    """A table without lines: columns of text, of which the first ones are ``folded`` where they do
-    not fit (None: all), then columns of numbers with these options."""
+    """A table without lines: first columns of ``texts``, of which the first ``folded`` ones are wrapped if
+    they do not fit (None: all), then columns of ``numbers``, with these options."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -153,27 +153,27 @@ USUAL_WIDTH = 100
 
 
 def output_width() -> int:
-    """Columns of the standard output: the terminal's, or what ``COLUMNS`` says, or 100 where it is
-    no terminal."""
+    """The width of the standard output in columns: that of the terminal, or the value of ``COLUMNS``, or 100
+    if it is not a terminal."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or USUAL_WIDTH
-    except (OSError, AttributeError, ValueError):  # not a terminal; replaced by something without a number; closed
+    except (OSError, AttributeError, ValueError):  # not a terminal; an object without fileno(); closed
         return USUAL_WIDTH
 
 
 def output_console(**options: Any) -> Console:
-    """A console on the standard output, of :func:`output_width` columns."""
+    """A console on the standard output that is :func:`output_width` columns wide."""
     from rich.console import Console
 
     return Console(highlight=False, width=output_width(), **options)
 
 
 def print_code(console: Console, text: str, links: Mapping[str, str] | None = None) -> None:
-    """Print Python text; on a terminal in colour, and with ``links`` (addresses by words of the
-    text) where the terminal can have them. Never wrapped or cut."""
+    """Print Python text without wrapping or cutting it. On a terminal it is coloured and, if the terminal
+    supports links, has ``links`` (word of the text -> address)."""
     if not console.is_terminal:
         print(text, file=console.file)
         return
@@ -189,11 +189,11 @@ def print_code(console: Console, text: str, links: Mapping[str, str] | None = No
 
 
 # -- notebooks -------------------------------------------------------------------------------------
-_HIGHEST = 640  # pixels of a picture that is seen at once
+_HIGHEST = 640  # pixels of height up to which a picture is shown without scrolling
 
 
 def printed_html(parts: Iterable[Any]) -> str:
-    """What rich would print, one below the other: tables as tables, all else as text."""
+    """The parts that rich would print, below each other: tables as HTML tables, everything else as text."""
     from rich.console import Group
     from rich.table import Table
 
@@ -227,7 +227,7 @@ def _table(table: Table) -> str:
 
 
 def picture_html(svg: str) -> str:
-    """A picture in a box that scrolls where it is large."""
+    """A picture in a box that scrolls if it is large."""
     style = f"max-height: {_HIGHEST}px; overflow: auto"
     return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{svg}</div>'
 
@@ -243,8 +243,8 @@ def page_html(page: str, height: int, title: str) -> str:
 
 # -- files -----------------------------------------------------------------------------------------
 def write_whole(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Make ``content`` (a str as UTF-8) the file at ``path``; pipes and devices are written to.
-    Raises OSError, and leaves an earlier file as it was."""
+    """Replace the file at ``path`` by ``content`` (a str is encoded as UTF-8); pipes and devices are written
+    to directly. Raises OSError, and then leaves an earlier file unchanged."""
     data = content.encode() if isinstance(content, str) else content
     target = Path(path).resolve()
     if target.exists() and not target.is_file():

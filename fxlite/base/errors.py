@@ -1,8 +1,8 @@
-"""The errors fxlite raises, in one place.
+"""The errors that fxlite raises.
 
-Every one of them carries a message that names what was expected, what was found, where in the
-user's program (file and line) and what to do about it. They derive from the built-in error a
-NumPy user would expect, so ``except ValueError`` keeps working.
+Each message names what was expected, what was found, where in the user's program (file and line), and
+what to do about it. Each error derives from the built-in error that a NumPy user would expect, so
+``except ValueError`` keeps working.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Details:
-    """The parts of an error's message: what is wrong and where, where the value came from ("" if
-    that says nothing new), and what to write instead ("" if not known)."""
+    """The parts of an error's message: what is wrong and where, where the value came from ("" if that adds
+    nothing), and what to write instead ("" if unknown)."""
 
     problem: str
     location: Location | None = None
@@ -27,7 +27,7 @@ class Details:
 
 
 class FxliteError(Exception):
-    """Base of all errors raised by fxlite."""
+    """The base class of all errors that fxlite raises."""
 
     #: Given to errors that are raised while a program is traced.
     details: Details | None = None
@@ -38,7 +38,7 @@ class ShapeError(FxliteError, ValueError):
 
 
 class PositionError(ShapeError, IndexError):
-    """An index or axis is out of range; NumPy's IndexError, too."""
+    """An index or axis is out of range; also an IndexError, as in NumPy."""
 
 
 class DTypeError(FxliteError, TypeError):
@@ -46,11 +46,11 @@ class DTypeError(FxliteError, TypeError):
 
 
 class LiteralError(DTypeError, OverflowError):
-    """A number of the program does not fit the dtype it is to have; NumPy's OverflowError, too."""
+    """A number in the program does not fit its dtype; also an OverflowError, as in NumPy."""
 
 
 class ArgumentError(FxliteError, TypeError):
-    """A call does not fit an op's or function's signature."""
+    """A call does not fit the signature of an op or function."""
 
 
 class OptionError(FxliteError, ValueError):
@@ -58,16 +58,16 @@ class OptionError(FxliteError, ValueError):
 
 
 class MemoryLimitError(FxliteError, MemoryError):
-    """A value would take more memory than it may, or than any array can have."""
+    """A value would take more memory than the limit allows, or than any array can have."""
 
 
 class TraceError(FxliteError, TypeError):
-    """The program cannot be traced: it needs a value, a file or a control flow decision at trace
-    time that only exists at run time. The message names the line and what to write instead."""
+    """The program cannot be traced, because while tracing it needs something that only exists at run time:
+    a value, a file, a decision about control flow. The message names the line and what to write instead."""
 
 
 class MemberError(FxliteError, AttributeError):
-    """A module has no member of this name; also an AttributeError, so that ``hasattr`` works."""
+    """A module has no member with this name; also an AttributeError, so that ``hasattr`` works."""
 
 
 class TraceAttributeError(TraceError, AttributeError):
@@ -75,19 +75,19 @@ class TraceAttributeError(TraceError, AttributeError):
 
 
 class TruthError(TraceError, ValueError):
-    """An array of several elements stands where a program needs one truth; NumPy's ValueError, too."""
+    """An array of several elements is used as a single truth value; also a ValueError, as in NumPy."""
 
 
 class GraphError(FxliteError, RuntimeError):
-    """A graph breaks an invariant (see ``Graph.lint``) or an edit would break one."""
+    """A graph violates an invariant (see ``Graph.lint``), or an edit would violate one."""
 
 
 class ParseError(FxliteError, ValueError):
-    """Text is not a type, a dim or a graph."""
+    """A text cannot be read as a type, a dim or a graph."""
 
 
 class QueryError(FxliteError, ValueError):
-    """A graph query is not one, or cannot be decided without types or sizes."""
+    """A text is not a graph query, or the query cannot be decided without types or sizes."""
 
 
 class CodegenError(FxliteError, RuntimeError):
@@ -95,7 +95,7 @@ class CodegenError(FxliteError, RuntimeError):
 
 
 class PicklingError(FxliteError, TypeError):
-    """Something belongs to this process, and cannot be copied or sent to another one."""
+    """An object belongs to this process and cannot be copied or sent to another one."""
 
 
 class FileFormatError(FxliteError, ValueError):
@@ -103,21 +103,21 @@ class FileFormatError(FxliteError, ValueError):
 
 
 class ModelImportError(FxliteError, ValueError):
-    """A model of another library cannot be imported: the file is damaged, or an op of it, named with
-    its node, has no meaning in fxlite or is given what it cannot take."""
+    """A model of another library cannot be imported: the file is damaged, or one of its ops has no
+    equivalent in fxlite or has arguments that it cannot have. The message names the op and its node."""
 
     #: The node that it is about, once that is part of the message.
     node: str = ""
 
 
 class ModelExportError(FxliteError, ValueError):
-    """A graph cannot be written as a model of another library: it has an op, a dtype or a size, named
-    with its node, for which that library has nothing."""
+    """A graph cannot be written as a model of another library, because that has no equivalent for an op, a
+    dtype or a size. The message names it and its node."""
 
 
 def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
-    """Raise ArgumentError unless ``value`` is of a class, or of one in a tuple of classes: ``what``
-    it stands for, what it must be, what it is, and what to give ``instead``."""
+    """Raise ArgumentError unless ``value`` is an instance of ``kinds``, a class or a tuple of classes. The
+    message names ``what`` the value stands for, what it must be, what it is, and what to give ``instead``."""
     if isinstance(value, kinds):
         return
     names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
@@ -135,7 +135,7 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
 
 
 def number_of(count: Any, noun: str, several: str = "") -> str:
-    """``1 node``, ``1,234 nodes``, ``B nodes``; ``several`` is the plural where it is not the noun with an s."""
+    """``1 node``, ``1,234 nodes``, ``B nodes``; ``several`` is the plural if it is not the noun with an s."""
     if count == 1:
         return f"1 {noun}"
     shown = f"{count:,}" if isinstance(count, int) else str(count)
@@ -143,7 +143,7 @@ def number_of(count: Any, noun: str, several: str = "") -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
-    """``; did you mean conv1 or conv2?``, the names that are most like it; empty where none is."""
+    """``; did you mean conv1 or conv2?`` with the most similar names; empty if there is none."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), most)

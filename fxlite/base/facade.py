@@ -1,8 +1,8 @@
-"""What lower rooms reach in higher ones: the only place where such names stand.
+"""The functions of higher folders that lower ones call: the only place where such names are listed.
 
-Rooms know those below them. But people look for ``graph.draw`` at the graph, and a graph does not
-know of pictures. In: the name of a function in this table. Out: the function, from its module,
-which is imported on demand.
+A folder imports only those below it. But users look for ``graph.draw`` in the graph, which knows nothing
+about pictures. In: the name of a function in this table. Out: the function, from its module, which is
+imported on demand.
 """
 
 from __future__ import annotations
@@ -63,5 +63,5 @@ ABOVE = {
 
 
 def above(name: str) -> Callable[..., Any]:
-    """The function of that name in :data:`ABOVE`."""
+    """The function with that name in :data:`ABOVE`."""
     return getattr(importlib.import_module(ABOVE[name]), name)  # type: ignore[no-any-return]

@@ -1,8 +1,7 @@
-"""Where a node comes from: file, line, function and expression of the user's program, and its scope
-in the module tree.
+"""The origin of a node: file, line, function and expression in the user's program, and its scope in the
+module tree.
 
-In: the running frame. Out: :class:`Location` (resolved only on demand) and
-:class:`Scope`.
+In: the running frame. Out: :class:`Location`, which is resolved on demand, and :class:`Scope`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fxlite.base.errors import Details, FxliteError, TraceError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep
-_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # never the user's program
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # these files are never the user's program
 _OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
 #: Which files are fxlite's or NumPy's, as far as somebody asked.
 KNOWN_OWN: dict[str, bool] = {}
@@ -33,9 +32,9 @@ FOR_PROGRAM: set[CodeType] = set()
 
 @dataclass(frozen=True)
 class Scope:
-    """A module the value was made in: ``path`` from the root (``layers.0.attn``), its class
-    name. ``called_at`` is where, and ``caller`` the module by which it was called in this trace;
-    ``arguments`` are those that a layer of fxlite was made with."""
+    """The module in which a value was made: its ``path`` from the root (``layers.0.attn``) and its class
+    name. ``called_at`` is the place of the module's call in this trace, and ``caller`` the module that
+    called it. ``arguments`` are those with which a layer of fxlite was made."""
 
     path: str
     class_name: str
@@ -49,8 +48,8 @@ class Scope:
 
 @dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a function of the program while it was traced, which is not a module's: where, the
-    call around it, in which module, and what was given: (parameter, form with names of nodes)."""
+    """A call of a function of the program (not of a module) during a trace: its place, the call around it,
+    the module in which it happened, and its arguments as (parameter, form with names of nodes)."""
 
     code: CodeType
     called_at: Location
@@ -60,8 +59,8 @@ class FunctionCall:
 
 
 class Location:
-    """A place in the user's program. Holds code object and instruction; resolves on demand.
-    ``call``: the innermost call of a function that it is in, if that is known."""
+    """A place in the user's program. It holds a code object and an instruction, and is resolved on demand.
+    ``call`` is the innermost function call around it, if that is known."""
 
     __slots__ = ("_code", "_offset", "_resolved", "call")
 
@@ -102,13 +101,13 @@ class Location:
 
     @property
     def expression(self) -> str:
-        """The source text of the expression, verbatim; '' where the source is not at hand."""
+        """The source text of the expression, verbatim; "" if the source is not available."""
         return self._resolve()[3]
 
     @property
     def columns(self) -> tuple[int, int] | None:
-        """First and last column of the expression in its first line, counted from 0, the last one
-        excluded; None where they are unknown (in a graph that was loaded)."""
+        """The first column of the expression and the one after its last, in its first line and counted from 0;
+        None if they are unknown (in a graph that was loaded)."""
         if self._code is None:
             return None
         first, last, start, stop = _positions(self._code)[self._offset // 2]
@@ -120,16 +119,16 @@ class Location:
 
     @property
     def span(self) -> tuple[int, int, int, int] | None:
-        """First and last line, first and last column of the expression, columns in bytes of UTF-8;
-        None where they are unknown."""
+        """First line, last line, first column and last column of the expression, with columns in bytes of
+        UTF-8; None if they are unknown."""
         if self._code is None:
             return None
         found = _positions(self._code)[self._offset // 2]
         return None if None in found else found
 
     def file_lines(self) -> list[str]:
-        """The lines of the file; none where it is not at hand. Of a location that was read from a
-        saved graph only the source of a Python program is shown: its file may name any other."""
+        """The lines of the file; empty if it is not available. For a location from a saved graph, only Python
+        sources are read, because the saved name could refer to any file."""
         if self._code is None and self.file not in linecache.cache:
             is_source = self.file.endswith(".py") and not self.file.startswith(("//", "\\\\"))
             if not (is_source and os.path.isfile(self.file)):
@@ -202,17 +201,17 @@ def is_own_file(filename: str) -> bool:
 
 
 def described(error: BaseException, file: Path | None = None) -> str:
-    """``NameError: name 'x' is not defined (model.py:12)``: the last line of the user's in it."""
+    """``NameError: name 'x' is not defined (model.py:12)``, with the innermost line of the user's program."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError):
-        return text  # says the line itself
+        return text  # the text itself names the line
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if (not is_own_file(f.filename) if file is None else Path(f.filename).resolve() == file)]
     return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 
 def here(depth: int = 1) -> Location | None:
-    """Location of the innermost caller outside fxlite."""
+    """The location of the innermost caller outside of fxlite."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
@@ -223,7 +222,7 @@ def here(depth: int = 1) -> Location | None:
 
 
 def definition_of(function: Any) -> Location | None:
-    """Where a function begins; None for one that is not written in Python."""
+    """The location where a function begins; None for a function that is not written in Python."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -231,8 +230,8 @@ def definition_of(function: Any) -> Location | None:
 
 
 def with_place(error: FxliteError, location: Location | None) -> FxliteError:
-    """The error with the line of the program that caused it, before what it says of the origin of
-    its values; a TraceError names the line already."""
+    """The error with the line of the program that caused it, before the part on the origin of its values. A
+    TraceError already names the line."""
     if location is None or isinstance(error, TraceError):
         return error
     known = error.details or Details(str(error))

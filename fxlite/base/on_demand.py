@@ -2,7 +2,7 @@
 
 In: the name of a module. Out: :class:`OnDemand`, which stands for it. sympy takes longer to import
 than everything else that ``import fxlite`` needs, and a program whose sizes are all numbers never
-asks it anything; so files that are always imported say ``from fxlite.base.on_demand import sympy``.
+uses it; so files that are always imported use ``from fxlite.base.on_demand import sympy``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 
 class OnDemand:
-    """A module that is imported when somebody reads one of its names. Names that were read once
-    are attributes, as fast as those of the module."""
+    """A module that is imported when one of its names is first read. Names that were read before are
+    attributes, as fast as those of the module itself."""
 
     def __init__(self, module: str) -> None:
         self.__dict__["_module"] = module
@@ -32,5 +32,5 @@ sympy: Any = OnDemand("sympy")
 
 
 def is_expression(value: Any) -> bool:
-    """Whether a value is one of sympy's expressions. Where sympy was not imported yet, nothing is."""
+    """Whether a value is a sympy expression; False for any value if sympy is not imported yet."""
     return "sympy" in sys.modules and isinstance(value, sympy.Expr)

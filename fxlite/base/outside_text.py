@@ -1,12 +1,11 @@
-"""Text from outside: how it is read in bounded time and depth, and how it may stand in what fxlite
-writes.
+"""Text from outside: reading it in bounded time and depth, and quoting it in the output of fxlite.
 
 In: names, places, expressions, reasons and other texts that come from the user's program or from a
-file that other people made. Out: the same as a comment, a literal, markup, ... in which no text
-can be more than text. Whoever prints C, CUDA, Python, HTML, SVG, DOT, JSON or TOML quotes by these
-functions, and readers of files refuse what :func:`forbidden_in` finds. Identifiers are not quoted:
-what is to be one must be a name (:func:`is_name`). Text that is nested too deeply for a parser is
-an error like any other (:func:`bounded`).
+file of other people. Out: the same as a comment, a literal, markup and so on, quoted so that it can never
+act as code or markup. Everything that prints C, CUDA, Python, HTML, SVG, DOT, JSON or TOML uses these
+functions, and readers of files reject the characters that :func:`forbidden_in` finds. Identifiers are
+not quoted: they must be names (:func:`is_name`). Text that is nested too deeply for a parser is an
+error like any other (:func:`bounded`).
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ LONGEST_NAME = 1000  # characters
 
 # -- reading ---------------------------------------------------------------------------------------
 def forbidden_in(text: str) -> str | None:
-    """The first character that no text may hold, as ``U+202E``; None if there is none."""
+    """The first forbidden character in a text, written like ``U+202E``; None if there is none."""
     found = _FORBIDDEN_CHARACTER.search(text)
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def is_name(text: object) -> bool:
-    """Whether Python can use it as the name of a variable, and as no other: it is an identifier as
-    Python itself spells it (NFKC), and no keyword."""
+    """Whether a text is a name for a Python variable that Python does not change: an identifier in
+    normalized form (NFKC), and not a keyword."""
     return (
         isinstance(text, str)
         and text.isidentifier()
@@ -56,14 +55,14 @@ def is_name(text: object) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a number as Python writes it, the name of a module in a list: ``0``, ``12``; no
-    ``01``, and no digit of another sort, such as a power."""
+    """Whether a text is a number as Python writes it, which can name a module in a list: ``0`` or ``12``,
+    but not ``01``, and no other kinds of digits, such as superscripts."""
     return text.isascii() and text.isdecimal() and str(int(text)) == text
 
 
 def is_path_part(text: object) -> bool:
-    """Whether a parameter, buffer or module can be called that. It need be no name of Python's
-    (``a-b``, ``²``), but is text on one line that shows, without the dot between parts."""
+    """Whether a text can be the name of a parameter, buffer or module. It need not be a Python name
+    (``a-b``, ``²``), but must be visible text on one line without dots, which separate parts."""
     return isinstance(text, str) and text.isprintable() and 0 < len(text) <= LONGEST_NAME and "." not in text
 
 
@@ -71,8 +70,7 @@ _NO_NAMES = frozenset((*keyword.kwlist, "__debug__"))
 
 
 def are_names(texts: Collection[Any]) -> bool:
-    """Whether each of many is a name (:func:`is_name`). Of those in ASCII all are looked at at
-    once."""
+    """Whether all of many texts are names (:func:`is_name`). ASCII texts are checked all at once."""
     if not {*map(type, texts)} <= {str}:
         return False
     if not "".join(texts).isascii():
@@ -90,16 +88,16 @@ def lines(text: str) -> str:
 
 def line(text: str) -> str:
     """Text on one line: a space for each tab, line end and other white space."""
-    if text.isprintable():  # then its only white space are spaces, and no character is forbidden
+    if text.isprintable():  # then its only white space is spaces, and no character is forbidden
         return text
     return lines(_WHITE_SPACE.sub(" ", text))
 
 
 # -- programs --------------------------------------------------------------------------------------
-@functools.lru_cache(maxsize=4096)  # the same places stand behind many nodes
+@functools.lru_cache(maxsize=4096)  # many nodes share the same place
 def comment(text: str) -> str:
-    """Text for a comment on one line in C, CUDA, Python or TOML. Without a backslash, which would
-    continue it on the next line; nothing in it ends or opens a comment or is a trigraph."""
+    """Text for a comment on one line in C, CUDA, Python or TOML: without backslashes, which would continue
+    it on the next line, trigraphs, and anything that starts or ends a comment."""
     return _OF_COMMENTS.sub(lambda found: f"{found[0]} ", line(text).replace("\\", "/"))
 
 
@@ -109,13 +107,13 @@ def docstring(text: str) -> str:
 
 
 def python_string(text: str) -> str:
-    """A Python literal; between double quotes where that needs no backslash."""
+    """A Python literal, in double quotes if that needs no backslash."""
     plain = text.isprintable() and not {'"', "\\"} & {*text}
     return f'"{text}"' if plain else repr(text)
 
 
 def format_text(text: str) -> str:
-    """Text for a Python f-string between double quotes, which it neither ends nor computes in."""
+    """Text for a Python f-string in double quotes; it can neither end the string nor insert a value."""
     return docstring(text).replace("{", "{{").replace("}", "}}")
 
 
@@ -128,13 +126,13 @@ def markup(text: str) -> str:
 
 
 def json_in_html(data: Any) -> str:
-    """Data as JSON that nothing in it can end where it stands in a script element."""
+    """Data as JSON for a script element, which nothing in the data can close."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return lines(text)
 
 
 def dot_string(text: str) -> str:
-    """A string in DOT, which Graphviz shows as it is."""
+    """A string in DOT, which Graphviz shows literally."""
     escaped = lines(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -146,8 +144,8 @@ def toml_string(text: str) -> str:
 
 # -- data that was read ----------------------------------------------------------------------------
 def forbidden_texts(data: Any) -> Iterator[tuple[str, str]]:
-    """(where, which character) for each text and key in nested dicts and lists that holds a
-    forbidden character: ``("graph.locations[3][2]", "U+0000")``."""
+    """(path, character) for each text or key with a forbidden character in nested dicts and lists, such as
+    ``("graph.locations[3][2]", "U+0000")``."""
     work: list[tuple[str, Any]] = [("", data)]
     while work:
         where, value = work.pop()
@@ -171,8 +169,8 @@ LARGEST_INT = (1 << 63) - 1
 
 
 def bounded(error: type[FxliteError], what: str) -> Callable[[Function], Function]:
-    """Decorates a recursive parser: text that is nested deeper than Python's stack, or than its own
-    parser can take, raises ``error``, which says so of ``what``."""
+    """A decorator for recursive parsers: text that is nested too deeply for Python's stack, or for Python's
+    own parser, raises ``error`` with a message about ``what``."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
@@ -188,20 +186,20 @@ def bounded(error: type[FxliteError], what: str) -> Callable[[Function], Functio
 
 
 def syntax_tree(text: str, mode: Literal["eval", "exec"] = "eval") -> Any:
-    """The tree of an expression, or of a program. Raises SyntaxError, whatever is wrong; and
-    ParseError for text that is nested too deeply."""
+    """The syntax tree of an expression or a program. Raises ParseError for text that is nested too deeply,
+    and SyntaxError for any other fault."""
     if "\0" in text:
         raise SyntaxError("the text holds a NUL character")
     try:
         return ast.parse(text, mode=mode)
     except (RecursionError, MemoryError):
         raise ParseError("the text is nested too deeply") from None
-    except ValueError as error:  # numbers of more digits than Python converts
+    except ValueError as error:  # a number with more digits than Python converts
         raise SyntaxError(str(error)) from None
 
 
 def assigned(statement: ast.stmt | None) -> ast.expr | None:
-    """What a plain or annotated assignment assigns to, if it is one target."""
+    """The target of a plain or annotated assignment, if there is exactly one."""
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         return statement.targets[0]
     return statement.target if isinstance(statement, ast.AnnAssign) else None

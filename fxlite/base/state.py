@@ -1,5 +1,4 @@
-"""The ambient state: who is tracing in this thread, where random numbers come from, and whether the
-garbage collector runs.
+"""Ambient state: the active tracer of a thread, the random generator, and pauses of the garbage collector.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ most_iterations: ContextVar[int | None] = ContextVar("most_iterations", default=
 
 
 def stands_for_any(value: Any) -> bool:
-    """True for a parameter of a pattern, which as an attribute of a call stands for any."""
+    """True for a parameter of a pattern that is used as an attribute of a call and stands for any value."""
     return hasattr(value, "is_wildcard") or (is_traced(value) and value.tracer.is_pattern)
 
 
@@ -36,20 +35,20 @@ UNKNOWN_TEXT = "Proxy("
 
 
 def is_traced(value: Any) -> TypeGuard[Proxy]:
-    """True for what stands for a value while a program is traced: its class can record calls."""
+    """True for an object that stands for a value while a program is traced: its class records calls."""
     return hasattr(type(value), "__fx_record__")
 
 
-_state: dict[str, np.random.Generator] = {}  # made when somebody draws: np.random takes time to import
+_state: dict[str, np.random.Generator] = {}  # filled on the first use, because np.random is slow to import
 
 
 def manual_seed(seed: int) -> None:
-    """Start the generator anew, so that what follows can be repeated."""
+    """Seed the generator of initialization and dropout, so that their numbers can be reproduced."""
     _state["generator"] = np.random.default_rng(seed)
 
 
 def generator() -> np.random.Generator:
-    """The generator initialization and dropout draw from."""
+    """The generator for initialization and dropout."""
     if "generator" not in _state:
         _state["generator"] = np.random.default_rng()
     return _state["generator"]
@@ -57,10 +56,10 @@ def generator() -> np.random.Generator:
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
-    """No garbage collection inside, unless it was off already.
+    """Disable garbage collection inside the body.
 
-    CPython's collector walks all young containers every 700 allocations; while a graph of 100 000
-    nodes is made that takes more time than the making, and finds nothing: all of it is alive."""
+    CPython's collector walks all young containers every 700 allocations. While a graph of 100 000 nodes
+    is built, that would take more time than the building itself, and free nothing, as all of it is in use."""
     if not gc.isenabled():
         yield
         return

@@ -1,6 +1,6 @@
 """Activation layers: torch.nn's names, arguments and defaults.
 
-All map x [...] to the same shape (GLU halves an axis). ``inplace=`` is taken and ignored.
+All of them map x [...] to the same shape (GLU halves an axis). ``inplace=`` is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReLU6(_InPlace):
 
 
 class SELU(_InPlace):
-    """Scaled elu."""
+    """``scale * elu(x, alpha)``, with the constants of Klambauer et al. (2017, arXiv:1706.02515)."""
 
     function = staticmethod(F.selu)
 
@@ -65,7 +65,8 @@ class Hardsigmoid(_InPlace):
 
 
 class GELU(FunctionLayer):
-    """``x * P(Z <= x)`` of a standard normal Z; ``approximate="tanh"``: the usual approximation."""
+    """``x * P(Z <= x)`` for a standard normal Z; with ``approximate="tanh"``, the usual approximation by
+    tanh."""
 
     function = staticmethod(F.gelu)
     _shown = ("approximate",)
@@ -76,7 +77,7 @@ class GELU(FunctionLayer):
 
 
 class ELU(FunctionLayer):
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
 
     function = staticmethod(F.elu)
     _shown = ("alpha",)
@@ -98,7 +99,7 @@ class CELU(FunctionLayer):
 
 
 class LeakyReLU(FunctionLayer):
-    """``x`` where positive, else ``negative_slope * x``."""
+    """``x`` where it is positive, else ``negative_slope * x``."""
 
     function = staticmethod(F.leaky_relu)
     _shown = ("negative_slope",)
@@ -109,8 +110,8 @@ class LeakyReLU(FunctionLayer):
 
 
 class PReLU(FunctionLayer):
-    """``x`` where positive, else ``weight * x``; weight [num_parameters], one for each channel or
-    one."""
+    """``x`` where it is positive, else ``weight * x``. ``weight`` [num_parameters] has one element for
+    each channel, or one for all."""
 
     _shown = ("num_parameters",)
 
@@ -125,13 +126,13 @@ class PReLU(FunctionLayer):
 
 
 class Sigmoid(FunctionLayer):
-    """Logistic function."""
+    """The logistic function, ``1 / (1 + exp(-x))``."""
 
     function = staticmethod(F.sigmoid)
 
 
 class Tanh(FunctionLayer):
-    """Hyperbolic tangent."""
+    """The hyperbolic tangent, ``tanh(x)``."""
 
     function = staticmethod(F.tanh)
 
@@ -177,7 +178,7 @@ class Hardtanh(FunctionLayer):
 
 
 class Threshold(FunctionLayer):
-    """``x`` where above ``threshold``, else ``value``."""
+    """``x`` where it is above ``threshold``, else ``value``."""
 
     function = staticmethod(F.threshold)
     _shown = ("threshold", "value")
@@ -210,7 +211,7 @@ class Softshrink(FunctionLayer):
 
 
 class GLU(FunctionLayer):
-    """``a * sigmoid(b)`` of the halves of ``x`` along ``dim``."""
+    """``a * sigmoid(b)``, where a and b are the halves of ``x`` along ``dim``."""
 
     function = staticmethod(F.glu)
     _shown = ("dim",)
@@ -221,7 +222,8 @@ class GLU(FunctionLayer):
 
 
 class _AlongAxis(FunctionLayer):
-    """An activation along ``dim``, which forward() needs (torch guesses one with a warning)."""
+    """An activation along ``dim``, without which forward() raises an error (torch guesses an axis, with a
+    warning)."""
 
     _shown = ("dim",)
 

@@ -1,4 +1,4 @@
-"""Attention layers: MultiheadAttention, and the layers made of it, TransformerEncoderLayer and
+"""Attention layers: MultiheadAttention, and the layers built from it, TransformerEncoderLayer and
 TransformerEncoder (Vaswani et al. 2017).
 """
 
@@ -22,15 +22,17 @@ from fxlite.nn.normalization import Dropout, LayerNorm
 
 
 class MultiheadAttention(Module):
-    """Attention of ``query`` [L, N, E] to ``key`` [S, N, kdim] and ``value`` [S, N, vdim]
-    (``batch_first``: N first; unbatched: without N) in ``num_heads`` parts: (output [L, N, E],
-    weights or None).
+    """Attention with ``num_heads`` heads: ``query`` [L, N, E], ``key`` [S, N, kdim] and ``value``
+    [S, N, vdim] to (output [L, N, E], weights or None). With ``batch_first`` N comes first; unbatched
+    inputs have no N.
 
-    Boolean masks are True where attention is *not* allowed, float masks are added: ``attn_mask``
-    [L, S] or [N*num_heads, L, S], ``key_padding_mask`` [N, S]. ``need_weights``: also return the
-    weights [N, L, S], averaged over heads unless ``average_attn_weights`` is False ([N, num_heads,
-    L, S]). The output is always made by the op ``scaled_dot_product_attention``, so a query with
-    nothing allowed gives zeros as torch does without weights (with weights it gives NaN)."""
+    Boolean masks are True where attention is *not* allowed; float masks are added. ``attn_mask`` is
+    [L, S] or [N*num_heads, L, S], ``key_padding_mask`` is [N, S]. With ``need_weights`` the weights are
+    returned, too: averaged over the heads, [N, L, S], or [N, num_heads, L, S] if
+    ``average_attn_weights`` is False.
+
+    The op ``scaled_dot_product_attention`` always computes the output. So a query to which everything is
+    masked gives zeros, as in torch without weights (torch with weights gives NaN)."""
 
     def __init__(
         self,
@@ -134,7 +136,8 @@ class MultiheadAttention(Module):
         return ops.permute(split, (0, 2, 1, 3))
 
     def _mask(self, attn_mask: Any, key_padding_mask: Any, q: Any) -> Any:
-        """Both masks as one for scaled_dot_product_attention: True keeps, or floats to add."""
+        """Both masks combined for scaled_dot_product_attention: booleans that are True where attention is
+        allowed, or floats to add."""
         masks = []
         if attn_mask is not None:
             if attn_mask.ndim == 3:
@@ -163,11 +166,12 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class TransformerEncoderLayer(Module):
-    """Self-attention and a feed-forward network, each with residual and layer norm: x [T, B, E]
-    (``batch_first``: [B, T, E]; unbatched: [T, E]) to the same shape.
+    """Self-attention and a feed-forward network, each with a residual connection and a layer norm:
+    x [T, B, E] (``batch_first``: [B, T, E]; unbatched: [T, E]) to the same shape.
 
-    ``src_mask`` [T, T] or [B*nhead, T, T] and ``src_key_padding_mask`` [B, T] as in
-    MultiheadAttention. ``norm_first``: the norms stand before instead of after."""
+    ``src_mask`` [T, T] or [B*nhead, T, T] and ``src_key_padding_mask`` [B, T] are as in
+    MultiheadAttention. With ``norm_first`` the norms come before attention and network instead of after
+    them."""
 
     def __init__(
         self,
@@ -218,9 +222,9 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """``num_layers`` copies of an encoder layer one after the other, then ``norm`` if given.
+    """``num_layers`` copies of an encoder layer in sequence, followed by ``norm`` if it is given.
 
-    ``mask`` [T, T] and ``src_key_padding_mask`` [B, T] go to every layer. The torch arguments
+    ``mask`` [T, T] and ``src_key_padding_mask`` [B, T] are passed to every layer. The torch arguments
     ``enable_nested_tensor`` and ``mask_check`` have no effect."""
 
     def __init__(

@@ -3,8 +3,8 @@
 Weights: a module that only holds arrays; regenerated Python builds its tree of weights from it.
 
 ``Weights(weight="f32[16,3,3,3]", bias="f32[16]")`` has two parameters of zeros, to be filled by
-``load_state_dict``. Children and arrays are reached as attributes or, where the name is a number or
-not an identifier, by index: ``layers[0].weight``.
+``load_state_dict``. Children and arrays are attributes or, if the name is a number or not an
+identifier, accessed by index: ``layers[0].weight``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fxlite.types.tensor_type import parse_type
 
 
 class _Indexed(Module):
-    """Children named "0", "1", ...; what Sequential and ModuleList share."""
+    """Children named "0", "1", ...: the common part of Sequential and ModuleList."""
 
     def _key(self, index: int) -> str:
         size, position = len(self), operator.index(index)
@@ -72,7 +72,7 @@ class _Indexed(Module):
         return self
 
     def insert(self, index: int, module: Module) -> Any:
-        """Put a module before position ``index``; returns the container."""
+        """Insert a module before position ``index``; returns the container."""
         modules = list(self._modules.values())
         modules.insert(index, module)
         self._renumber(modules)
@@ -86,9 +86,9 @@ class _Indexed(Module):
 
 
 class Sequential(_Indexed):
-    """Modules called one after the other, given one by one or as one dict from name to module.
+    """Modules that are called in sequence, given one by one or as one dict from name to module.
 
-    ``model[0]`` is the first, ``model[1:3]`` a Sequential of the same modules."""
+    ``model[0]`` is the first of them, and ``model[1:3]`` is a Sequential over the same modules."""
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Sequential(_Indexed):
 
 
 class ModuleList(_Indexed):
-    """A list of modules that are registered; it has no forward()."""
+    """A list of registered modules; it has no forward()."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class ModuleList(_Indexed):
 
 
 class ModuleDict(Module):
-    """A dict of modules that are registered; it has no forward()."""
+    """A dict of registered modules; it has no forward()."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class ModuleDict(Module):
 
 
 class ParameterList(Module):
-    """A list of parameters that are registered; arrays given to it become parameters."""
+    """A list of registered parameters; arrays given to it become parameters."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict of parameters that are registered; arrays given to it become parameters."""
+    """A dict of registered parameters; arrays given to it become parameters."""
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class Weights(Module):
             self.add(str(name), value)
 
     def add(self, name: str, value: Any) -> None:
-        """Enter an array or a child. Raises ArgumentError for what is neither."""
+        """Add an array or a child. Raises ArgumentError for any other value."""
         if isinstance(value, Module):
             self.add_module(name, value)
         elif isinstance(value, Buffer):

@@ -1,4 +1,4 @@
-"""Convolution and pooling layers. Inputs [N, C, L] (1d) and [N, C, H, W] (2d)."""
+"""Convolution and pooling layers, for inputs [N, C, L] (1d), [N, C, H, W] (2d) and [N, C, D, H, W] (3d)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fxlite.nn.module import FunctionLayer, Module
 
 
 def _each(value: Any, rank: int) -> tuple[int, ...]:
-    """An int for all spatial axes, or one for each."""
+    """One int for each spatial axis, from one for all of them or one for each."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 class _Conv(Module):
-    """What all convolutions share; ``rank`` is the number of spatial axes."""
+    """The common part of all convolutions; ``rank`` is the number of spatial axes."""
 
     rank = 0
     transposed = False
@@ -80,9 +80,9 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """[N, in_channels, L] -> [N, out_channels, L']; weight [out, in/groups, K].
+    """Convolution: [N, in_channels, L] -> [N, out_channels, L']; weight [out, in/groups, K].
 
-    ``padding`` is an int, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ``padding`` is an int, "same" or "valid". A ``padding_mode`` other than "zeros" raises
     ArgumentError."""
 
     rank = 1
@@ -92,9 +92,9 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [out, in/groups, KH, KW].
+    """Convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']; weight [out, in/groups, KH, KW].
 
-    ``padding`` is an int, two ints, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ``padding`` is an int, two ints, "same" or "valid". A ``padding_mode`` other than "zeros" raises
     ArgumentError."""
 
     rank = 2
@@ -104,10 +104,10 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """[N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight [out, in/groups, KD, KH,
-    KW].
+    """Convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight
+    [out, in/groups, KD, KH, KW].
 
-    ``padding`` is an int, three ints, "same" or "valid"; ``padding_mode`` other than zeros raises
+    ``padding`` is an int, three ints, "same" or "valid". A ``padding_mode`` other than "zeros" raises
     ArgumentError."""
 
     rank = 3
@@ -146,22 +146,23 @@ class _Transposed(_Conv):
 
 
 class ConvTranspose1d(_Transposed):
-    """[N, in_channels, L] -> [N, out_channels, L']; weight [in, out/groups, K]."""
+    """Transposed convolution: [N, in_channels, L] -> [N, out_channels, L']; weight [in, out/groups, K]."""
 
     rank = 1
     function = staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed):
-    """[N, in_channels, H, W] -> [N, out_channels, H', W']; weight [in, out/groups, KH, KW]."""
+    """Transposed convolution: [N, in_channels, H, W] -> [N, out_channels, H', W']; weight
+    [in, out/groups, KH, KW]."""
 
     rank = 2
     function = staticmethod(F.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transposed):
-    """[N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight [in, out/groups, KD, KH,
-    KW]."""
+    """Transposed convolution: [N, in_channels, D, H, W] -> [N, out_channels, D', H', W']; weight
+    [in, out/groups, KD, KH, KW]."""
 
     rank = 3
     function = staticmethod(F.conv_transpose3d)
@@ -212,7 +213,7 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(Module):
-    """What max pooling took, back where it was, with zeros in between."""
+    """Puts the values that max pooling selected back in their places, with zeros elsewhere."""
 
     function: Any
     _shown = ("kernel_size", "stride", "padding")
@@ -227,19 +228,22 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Undoes :class:`MaxPool1d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+    """The partial inverse of :class:`MaxPool1d` with ``return_indices=True``; see
+    :func:`F.max_unpool2d`."""
 
     function = staticmethod(F.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Undoes :class:`MaxPool2d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+    """The partial inverse of :class:`MaxPool2d` with ``return_indices=True``; see
+    :func:`F.max_unpool2d`."""
 
     function = staticmethod(F.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Undoes :class:`MaxPool3d` with ``return_indices=True``, see :func:`F.max_unpool2d`."""
+    """The partial inverse of :class:`MaxPool3d` with ``return_indices=True``; see
+    :func:`F.max_unpool2d`."""
 
     function = staticmethod(F.max_unpool3d)
 

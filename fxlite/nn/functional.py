@@ -1,9 +1,8 @@
-"""torch.nn.functional's names and argument orders over the ops.
+"""Functions with torch.nn.functional's names and argument orders.
 
 Every function takes arrays or traced values and returns a new value. ``inplace=`` is accepted for
-torch's signatures and ignored: nothing is ever written in place. torch's deprecated
-``size_average`` and ``reduce`` do not exist; arguments that torch places behind them are
-keyword-only here.
+compatibility with torch and ignored: nothing is ever written in place. torch's deprecated
+``size_average`` and ``reduce`` do not exist; arguments that follow them in torch are keyword-only here.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Tensor = Any
 
 
 def _of(record: Op, inplace: bool = False) -> Callable[..., Tensor]:
-    """The function that an op is: torch's parameters are its own, and for some ``inplace``."""
+    """A function that calls an op, with the op's parameters and, for some, torch's ``inplace``."""
     parameters = [*record.signature.parameters.values()]
     most = len(parameters)
     if inplace:
@@ -73,7 +72,7 @@ sigmoid = _of(ops.sigmoid)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
-    """``a * sigmoid(b)`` of the halves of ``x`` along ``dim``."""
+    """``a * sigmoid(b)``, where a and b are the halves of ``x`` along ``dim``."""
     return ops.glu(x, axis=dim)
 
 
@@ -96,7 +95,7 @@ def softmax(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int |
 
 
 def softmin(x: Tensor, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Tensor:
-    """``softmax(-x)``."""
+    """``softmax(-x)`` along ``dim``. Raises ArgumentError without ``dim``."""
     return ops.softmax(ops.neg(_cast(x, dtype)), axis=_axis(dim, axis, "softmin"))
 
 
@@ -135,25 +134,25 @@ def batch_norm(
     momentum: float | None = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Normalization of each channel. Running statistics are never written (``nn.BatchNorm2d``
-    does)."""
+    """Normalize each channel of x. Running statistics are never updated here; ``nn.BatchNorm2d`` updates
+    them."""
     return ops.batch_norm(x, running_mean, running_var, weight, bias, training=training, eps=eps)
 
 
 def layer_norm(
     x: Tensor, normalized_shape: Any, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5
 ) -> Tensor:
-    """Normalization over the last axes, of sizes ``normalized_shape``."""
+    """Normalize over the last axes, whose sizes are ``normalized_shape``."""
     return ops.layer_norm(x, weight, bias, normalized_shape=_tuple(normalized_shape), eps=eps)
 
 
 def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor = None, eps: float | None = None) -> Tensor:
-    """Division by the root mean square of the last axes, of sizes ``normalized_shape``."""
+    """Divide by the root mean square of the last axes, whose sizes are ``normalized_shape``."""
     return ops.rms_norm(x, weight, normalized_shape=_tuple(normalized_shape), eps=eps)
 
 
 def group_norm(x: Tensor, num_groups: int, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5) -> Tensor:
-    """Normalization of groups of channels of each sample."""
+    """Normalize each group of channels of each sample."""
     return ops.group_norm(x, weight, bias, num_groups=num_groups, eps=eps)
 
 
@@ -163,7 +162,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 
 
 def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Cosine of the angle between ``x`` and ``y`` along ``dim``."""
+    """The cosine of the angle between ``x`` and ``y`` along ``dim``."""
     return ops.cosine_similarity(x, y, axis=dim, eps=eps)
 
 
@@ -181,7 +180,8 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Cross entropy of softmax(x) [N, C, ...] and class numbers [N, ...] or probabilities."""
+    """The cross entropy of softmax(x), for x [N, C, ...], and a target of class numbers [N, ...] or
+    probabilities [N, C, ...]."""
     return ops.cross_entropy(
         x, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )
@@ -190,7 +190,7 @@ def cross_entropy(
 def nll_loss(
     x: Tensor, target: Tensor, weight: Tensor = None, *, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """``-x[target]`` of log-probabilities x [N, C, ...]."""
+    """``-x[target]`` for log-probabilities x [N, C, ...] and class numbers [N, ...]."""
     return ops.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
@@ -207,7 +207,7 @@ def l1_loss(x: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
 def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Tensor = None, *, reduction: str = "mean", pos_weight: Tensor = None
 ) -> Tensor:
-    """Cross entropy of sigmoid(x) and ``target``."""
+    """The cross entropy of sigmoid(x) and ``target``."""
     return ops.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction=reduction)
 
 
@@ -219,18 +219,18 @@ def _probability(p: float) -> float:
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element 0 with probability ``p``, else scaled by ``1 / (1 - p)``; ``x`` itself (no node
-    in a graph) unless ``training``."""
+    """Set each element to 0 with probability ``p``, else scale it by ``1 / (1 - p)``. Unless
+    ``training``, returns ``x`` itself, and a trace records no node."""
     return ops.dropout(x, p=p) if training and _probability(p) else x
 
 
 def dropout1d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of x [N, C, L] or [C, L] set to 0, each with probability ``p``."""
+    """Set whole channels of x [N, C, L] or [C, L] to 0, each with probability ``p``."""
     return _channels(x, p, training, 1)
 
 
 def dropout2d(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of x [N, C, H, W] or [C, H, W] set to 0, each with probability ``p``."""
+    """Set whole channels of x [N, C, H, W] or [C, H, W] to 0, each with probability ``p``."""
     return _channels(x, p, training, 2)
 
 
@@ -253,8 +253,8 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """``softmax(query @ key.T * scale + mask) @ value`` over [..., L, E], [..., S, E], [..., S, V].
 
-    A bool mask keeps where True. With ``dropout_p`` the weights are dropped out, which takes the
-    attention apart into softmax, dropout and matmul."""
+    A bool mask is True where attention is allowed. ``dropout_p`` drops out weights; a trace then records
+    softmax, dropout and matmul instead of one op."""
     if not _probability(dropout_p):
         return ops.scaled_dot_product_attention(query, key, value, attn_mask, is_causal=is_causal, scale=scale)
     if is_causal:
@@ -264,7 +264,7 @@ def scaled_dot_product_attention(
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:
-    """True [L, S] where the key's position is not after the query's."""
+    """A mask [L, S] that is True where the position of the key is not after that of the query."""
     return ops.tril(created(query, ops.ones, (query.shape[-2], key.shape[-2]), dtype="bool"))
 
 
@@ -281,14 +281,14 @@ def attention_weights(query: Tensor, key: Tensor, attn_mask: Tensor = None, scal
 
 
 def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Rows of ``weight`` [N, D] at integers x [...]: [..., D]. ``padding_idx`` has no effect
-    here."""
+    """The rows of ``weight`` [N, D] at the integers x [...], as [..., D]. ``padding_idx`` only concerns
+    training and has no effect."""
     return ops.embedding(x, weight)
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at position ``x`` along a new last axis of size ``num_classes``, an int64. The number of
-    classes must be given: it would depend on values."""
+    """1 at position ``x`` along a new last axis of size ``num_classes``, else 0 (int64). ``num_classes``
+    must be given, because the size would otherwise depend on values."""
     if num_classes < 0:
         raise ArgumentError("one_hot needs num_classes; it cannot depend on the values of x")
     return ops.one_hot(x, num_classes=num_classes)
@@ -296,9 +296,9 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 # -- shapes: what moves, pools and resizes ---------------------------------------------------------
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    """The ``k`` largest elements of x along ``dim`` in descending order, or if not ``largest`` the
-    smallest in ascending order, and their positions (torch.topk, which is not in torch.nn). Of equal
-    elements the first ones are taken; ``sorted=False`` allows any order, here the same."""
+    """The ``k`` largest elements of x along ``dim`` in descending order or, if ``largest`` is False, the
+    smallest in ascending order, and their positions (this is torch.topk, which torch.nn does not have).
+    Of equal elements the first ones are taken. ``sorted=False`` permits any order; here it is the same."""
     positions = ops.argtopk(x, k=k, axis=dim, largest=largest)
     return ops.gather(x, positions, axis=dim), positions
 
@@ -341,25 +341,26 @@ def _max_unpool(
 def max_unpool1d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """x [N, C, L] put where ``indices`` say, see :func:`max_unpool2d`."""
+    """Put the elements of x [N, C, L] where ``indices`` tell; see :func:`max_unpool2d`."""
     return _max_unpool(1, x, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool2d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """x [N, C, H, W] put where ``indices``, of a max pooling with ``return_indices``, say, with zeros
-    elsewhere. The size is ``output_size`` or, by default, ``(H - 1) * stride - 2 * padding +
-    kernel_size``. Where windows overlap, the last of equal indices counts.
+    """Put the elements of x [N, C, H, W] where ``indices`` tell, which come from a max pooling with
+    ``return_indices``, and zeros elsewhere. The spatial size is ``output_size`` or, by default,
+    ``(H - 1) * stride - 2 * padding + kernel_size``. Of equal indices (from overlapping windows) the
+    last one counts.
 
-    Raises ShapeError for other ranks, IndexError at run time for an index that is out of range."""
+    Raises ShapeError for other ranks, and IndexError at run time for an index that is out of range."""
     return _max_unpool(2, x, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(
     x: Tensor, indices: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
 ) -> Tensor:
-    """x [N, C, D, H, W] put where ``indices`` say, see :func:`max_unpool2d`."""
+    """Put the elements of x [N, C, D, H, W] where ``indices`` tell; see :func:`max_unpool2d`."""
     return _max_unpool(3, x, indices, kernel_size, stride, padding, output_size)
 
 
@@ -386,9 +387,9 @@ def max_pool2d(
     return_indices: bool = False,
     layout: str = "NCHW",
 ) -> Any:
-    """Largest value of each window of x [N, C, H, W]; with ``layout="NHWC"`` of x [N, H, W, C].
-    With ``return_indices`` also where each stands among the elements of its channel (int64), row by
-    row: the first of equal ones, of NaNs the last."""
+    """Largest value of each window of x [N, C, H, W] or, with ``layout="NHWC"``, of x [N, H, W, C].
+    With ``return_indices``, also its position (int64) among the elements of its channel, counted row by
+    row: the first of equal values, the last of NaNs."""
     return _max_pool(2, return_indices, x, kernel_size, stride, padding, dilation, ceil_mode, layout=layout)
 
 
@@ -427,8 +428,9 @@ def avg_pool2d(
     divisor_override: int | None = None,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Mean of each window of x [N, C, H, W], or with ``layout="NHWC"`` of x [N, H, W, C]; with
-    ``divisor_override`` the sum divided by it, which cannot be combined with ``ceil_mode``."""
+    """Mean of each window of x [N, C, H, W] or, with ``layout="NHWC"``, of x [N, H, W, C]. With
+    ``divisor_override``, the sum of the window divided by that number; this cannot be combined with
+    ``ceil_mode``."""
     counted = count_include_pad or divisor_override is not None
     mean = ops.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, counted, layout)
     return _divided_by(divisor_override, mean, 2, kernel_size, ceil_mode)
@@ -450,7 +452,8 @@ def avg_pool3d(
 
 
 def _divided_by(divisor: int | None, mean: Tensor, rank: int, kernel_size: Any, ceil_mode: bool) -> Tensor:
-    """What an average pooling gives, with ``divisor`` for the number of elements of a window."""
+    """The result of an average pooling that divides by ``divisor`` instead of the number of elements of a
+    window."""
     if divisor is None:
         return mean
     if ceil_mode:
@@ -484,11 +487,11 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Resize the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``, one to three of
-    them. ``mode``: "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear" or
-    "bicubic"; the last and "bilinear" also with ``antialias``.
+    """Resize the one to three spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``.
+    ``mode`` is "nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear" or "bicubic";
+    "bilinear" and "bicubic" allow ``antialias``.
 
-    Raises ArgumentError for another mode, or one that does not fit the rank."""
+    Raises ArgumentError for an unknown mode, or one that does not fit the rank."""
     known = x.node.type if is_traced(x) else np.asarray(x)  # None in a trace without types
     is_volume = getattr(known, "ndim", getattr(known, "rank", 0)) == 5
     if mode in ("nearest", "linear", "bilinear") and not (antialias or recompute_scale_factor or is_volume):
@@ -527,16 +530,16 @@ def interpolate(
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
-    """x [N, C, H, W] read at ``grid`` [N, H_out, W_out, 2], or x [N, C, D, H, W] at [N, D_out, H_out,
-    W_out, 3]: positions between -1 and 1, see :func:`fxlite.ops.grid_sample`."""
+    """x [N, C, H, W] sampled at the positions ``grid`` [N, H_out, W_out, 2], or x [N, C, D, H, W] at
+    [N, D_out, H_out, W_out, 3]. Positions go from -1 to 1; see :func:`fxlite.ops.grid_sample`."""
     return ops.grid_sample(x, grid, mode=mode, padding_mode=padding_mode, align_corners=bool(align_corners))
 
 
 def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Tensor:
-    """Positions for :func:`grid_sample` of images of ``size``, (N, C, H, W) or (N, C, D, H, W): those
-    of the result's elements by the matrices ``theta`` [N, 2, 3] or [N, 3, 4].
+    """Positions for :func:`grid_sample` whose result has ``size``, (N, C, H, W) or (N, C, D, H, W): the
+    positions of the result's elements, transformed by the matrices ``theta`` [N, 2, 3] or [N, 3, 4].
 
-    Raises ArgumentError for another size, ShapeError for matrices that do not fit."""
+    Raises ArgumentError for another size, and ShapeError for matrices that do not fit."""
     rank = len(size) - 2
     if rank not in (2, 3):
         raise ArgumentError(f"affine_grid: size must be (N, C, H, W) or (N, C, D, H, W), not {tuple(size)}")
@@ -557,7 +560,7 @@ def affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None =
 
 # -- shape -----------------------------------------------------------------------------------------
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """``pad`` holds (before, after) for the last axis, then the one before it, and so on."""
+    """Pad x; ``pad`` holds (before, after) for the last axis, then for the one before it, and so on."""
     if mode != "constant":
         raise ArgumentError(f"pad has mode='constant' only, not {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
@@ -568,8 +571,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | No
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Axes ``start_dim`` to ``end_dim`` as one (torch.flatten). Where the shape is known this is a
-    reshape; in a trace without types it is the op ``flatten``."""
+    """Join the axes ``start_dim`` to ``end_dim`` to one (torch.flatten). If the shape is known, a trace
+    records a reshape; without types it records the op ``flatten``."""
     if is_traced(x) and not x.is_typed:
         return ops.flatten(x, start_dim=start_dim, end_dim=end_dim)
     shape = x.shape
@@ -583,7 +586,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
-    """Axis ``dim`` as several axes of ``sizes``, one of which may be -1 (torch.unflatten)."""
+    """Split axis ``dim`` into axes of the given ``sizes``, one of which may be -1 (torch.unflatten)."""
     axis = normalize_axis(dim, x.ndim)
     return ops.reshape(x, (*x.shape[:axis], *_complete(sizes, x.shape[axis]), *x.shape[axis + 1 :]))
 
@@ -598,7 +601,7 @@ def _complete(sizes: Sequence[int], total: Any) -> tuple[Any, ...]:
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
-    """[N, C*r*r, H, W] -> [N, C, H*r, W*r]."""
+    """Move blocks of channels into space: [N, C*r*r, H, W] -> [N, C, H*r, W*r]."""
     r = upscale_factor
     n, channels, h, w = x.shape
     split = ops.reshape(x, (n, channels // (r * r), r, r, h, w))
@@ -609,7 +612,7 @@ __all__ = public_names(globals())
 
 
 def _check_all() -> None:
-    """All of these functions name the argument that they cannot take."""
+    """Make all functions of this module name an argument that they cannot accept."""
     for name in __all__:
         globals()[name] = checked(globals()[name], is_whole=True)
 

@@ -1,8 +1,7 @@
-"""Initialization: fills parameters in place with torch.nn.init's distributions, and owns the
-generator.
+"""Initialization: functions that fill parameters in place with torch.nn.init's distributions.
 
-In: arrays (written in place and returned). All randomness of ``fxlite.nn``, dropout included, comes
-from one NumPy generator seeded by :func:`manual_seed`; its numbers are not torch's.
+Each function writes into an array and returns it. All random numbers of ``fxlite.nn``, including those
+of dropout, come from one NumPy generator, which :func:`manual_seed` seeds. They are not torch's numbers.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ def fill(tensor: Array, values: Any) -> Array:
 
 
 def uniform_(tensor: Array, a: float = 0.0, b: float = 1.0) -> Array:
-    """Uniform in ``[a, b)``."""
+    """Fill with numbers that are uniform in ``[a, b)``."""
     return fill(tensor, generator().uniform(a, b, tensor.shape))
 
 
 def normal_(tensor: Array, mean: float = 0.0, std: float = 1.0) -> Array:
-    """Normal with that mean and standard deviation."""
+    """Fill with normally distributed numbers of this mean and standard deviation."""
     return fill(tensor, generator().normal(mean, std, tensor.shape))
 
 
 def trunc_normal_(tensor: Array, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Array:
-    """Normal, drawn again until it lies in ``[a, b]``."""
+    """Fill with normally distributed numbers, each of which is drawn again until it lies in ``[a, b]``."""
     values = np.asarray(generator().normal(mean, std, tensor.shape))
     if not _overlaps(mean, std, a, b):
         raise ArgumentError(f"[{a}, {b}] is too far from the mean {mean} (standard deviation {std})")
@@ -49,28 +48,28 @@ def trunc_normal_(tensor: Array, mean: float = 0.0, std: float = 1.0, a: float =
 
 
 def _overlaps(mean: float, std: float, a: float, b: float) -> bool:
-    """True if ``[a, b]`` holds enough of the distribution to draw from."""
+    """True if ``[a, b]`` is probable enough to draw numbers until they lie in it."""
     low, high = ((v - mean) / (std * math.sqrt(2)) for v in (a, b))
     return math.erf(high) - math.erf(low) > 1e-3
 
 
 def constant_(tensor: Array, val: float) -> Array:
-    """Every element ``val``."""
+    """Fill with ``val``."""
     return fill(tensor, val)
 
 
 def zeros_(tensor: Array) -> Array:
-    """Every element 0."""
+    """Fill with zeros."""
     return fill(tensor, 0)
 
 
 def ones_(tensor: Array) -> Array:
-    """Every element 1."""
+    """Fill with ones."""
     return fill(tensor, 1)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Gain torch recommends for a nonlinearity (``torch.nn.init.calculate_gain``)."""
+    """The gain that torch recommends for a nonlinearity (``torch.nn.init.calculate_gain``)."""
     gains = {"tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
     linear = ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "sigmoid"]
     if nonlinearity in linear:
@@ -92,15 +91,15 @@ def fans(tensor: Array) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: Array, gain: float = 1.0) -> Array:
-    """Uniform with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio
-    2010)."""
+    """Fill with uniform numbers of standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot,
+    Bengio 2010)."""
     bound = gain * math.sqrt(6 / max(sum(fans(tensor)), 1))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Array, gain: float = 1.0) -> Array:
-    """Normal with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot, Bengio
-    2010)."""
+    """Fill with normal numbers of standard deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot,
+    Bengio 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor)), 1)))
 
 
@@ -112,19 +111,21 @@ def _kaiming_std(tensor: Array, a: float, mode: str, nonlinearity: str) -> float
 
 
 def kaiming_uniform_(tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Array:
-    """Uniform with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
+    """Fill with uniform numbers of standard deviation ``gain / sqrt(fan)`` (He et al. 2015,
+    arXiv:1502.01852)."""
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
 
 def kaiming_normal_(tensor: Array, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Array:
-    """Normal with standard deviation ``gain / sqrt(fan)`` (He et al. 2015, arXiv:1502.01852)."""
+    """Fill with normal numbers of standard deviation ``gain / sqrt(fan)`` (He et al. 2015,
+    arXiv:1502.01852)."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
 
 
 def orthogonal_(tensor: Array, gain: float = 1.0) -> Array:
-    """A (semi-)orthogonal matrix over all axes but the first (Saxe et al. 2013,
-    arXiv:1312.6120)."""
+    """Fill with a (semi-)orthogonal matrix, whose rows are the first axis and whose columns are all other
+    axes (Saxe et al. 2013, arXiv:1312.6120)."""
     fans(tensor)
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     q, r = np.linalg.qr(generator().normal(size=(max(rows, columns), min(rows, columns))))
@@ -133,7 +134,7 @@ def orthogonal_(tensor: Array, gain: float = 1.0) -> Array:
 
 
 def eye_(tensor: Array) -> Array:
-    """The identity matrix."""
+    """Fill with the identity matrix."""
     return fill(tensor, np.eye(*tensor.shape))
 
 

@@ -1,4 +1,4 @@
-"""Linear layers, lookups and layers that change shapes: Identity, Linear, Bilinear, Embedding; Flatten, Unflatten,
+"""Linear layers, lookups, and layers that change shapes: Identity, Linear, Bilinear, Embedding; Flatten, Unflatten,
 padding, Upsample, PixelShuffle."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fxlite.types import dtypes
 
 
 def empty_parameter(*shape: int, dtype: Any = None) -> Parameter:
-    """A parameter of zeros, float32 unless ``dtype`` says otherwise. Raises ArgumentError for
-    sizes that are no whole numbers from 0."""
+    """A parameter of zeros; float32 unless ``dtype`` is given. Raises ArgumentError for sizes that are
+    not non-negative integers."""
     for size in shape:
         if not isinstance(size, (int, np.integer)) or size < 0:
             raise ArgumentError(
@@ -28,7 +28,7 @@ def empty_parameter(*shape: int, dtype: Any = None) -> Parameter:
 
 
 class Identity(Module):
-    """Returns its input. Arguments of any kind are taken and ignored."""
+    """Returns its input. Arguments of any kind are accepted and ignored."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -96,10 +96,11 @@ class Bilinear(Module):
 
 # -- lookup ----------------------------------------------------------------------------------------
 class Embedding(Module):
-    """Rows of weight [num_embeddings, embedding_dim] at integers x [...]: [..., embedding_dim].
+    """The rows of weight [num_embeddings, embedding_dim] at the integers x [...], as
+    [..., embedding_dim].
 
-    Row ``padding_idx`` starts as zeros. ``max_norm`` would change the weight in every call and is
-    refused; ``norm_type``, ``scale_grad_by_freq`` and ``sparse`` concern gradients and have no
+    Row ``padding_idx`` starts as zeros. ``max_norm`` would change the weight in every call and raises
+    ArgumentError. ``norm_type``, ``scale_grad_by_freq`` and ``sparse`` concern gradients and have no
     effect."""
 
     def __init__(
@@ -150,7 +151,7 @@ class Embedding(Module):
 
 # -- shapes ----------------------------------------------------------------------------------------
 class Flatten(FunctionLayer):
-    """Axes ``start_dim`` to ``end_dim`` of x as one."""
+    """Joins the axes ``start_dim`` to ``end_dim`` of x to one."""
 
     function = staticmethod(F.flatten)
     _shown = ("start_dim", "end_dim")
@@ -161,7 +162,7 @@ class Flatten(FunctionLayer):
 
 
 class Unflatten(FunctionLayer):
-    """Axis ``dim`` of x as several axes of sizes ``unflattened_size``, one of which may be -1."""
+    """Splits axis ``dim`` of x into axes of sizes ``unflattened_size``, one of which may be -1."""
 
     function = staticmethod(F.unflatten)
     _shown = ("dim", "unflattened_size")
@@ -194,19 +195,19 @@ class _Pad(Module):
 
 
 class ConstantPad1d(_Pad):
-    """``value`` before and after the last axis; padding (left, right)."""
+    """Pads the last axis with ``value``; padding (left, right)."""
 
     rank = 1
 
 
 class ConstantPad2d(_Pad):
-    """``value`` around the last two axes; padding (left, right, top, bottom)."""
+    """Pads the last two axes with ``value``; padding (left, right, top, bottom)."""
 
     rank = 2
 
 
 class ZeroPad1d(ConstantPad1d):
-    """Zeros before and after the last axis; padding (left, right)."""
+    """Pads the last axis with zeros; padding (left, right)."""
 
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
@@ -216,7 +217,7 @@ class ZeroPad1d(ConstantPad1d):
 
 
 class ZeroPad2d(ConstantPad2d):
-    """Zeros around the last two axes; padding (left, right, top, bottom)."""
+    """Pads the last two axes with zeros; padding (left, right, top, bottom)."""
 
     def __init__(self, padding: Any) -> None:
         super().__init__(padding, 0.0)
@@ -226,7 +227,8 @@ class ZeroPad2d(ConstantPad2d):
 
 
 class Upsample(Module):
-    """The spatial axes of x [N, C, ...] resized to ``size`` or by ``scale_factor``."""
+    """Resizes the spatial axes of x [N, C, ...] to ``size`` or by ``scale_factor``; see
+    :func:`F.interpolate`."""
 
     def __init__(
         self,
@@ -251,7 +253,8 @@ class Upsample(Module):
 
 
 class PixelShuffle(FunctionLayer):
-    """[N, C*r*r, H, W] -> [N, C, H*r, W*r] with r the ``upscale_factor``."""
+    """Moves blocks of channels into space: [N, C*r*r, H, W] -> [N, C, H*r, W*r], where r is
+    ``upscale_factor``."""
 
     function = staticmethod(F.pixel_shuffle)
     _shown = ("upscale_factor",)

@@ -1,4 +1,4 @@
-"""Loss layers: called with (x, target), reduced by "mean", "sum" or "none"."""
+"""Loss layers: they are called with (x, target), and their ``reduction`` is "mean", "sum" or "none"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class L1Loss(_Loss):
 
 
 class CrossEntropyLoss(_Loss):
-    """Cross entropy of softmax(x) [N, C, ...] and class numbers [N, ...] or probabilities."""
+    """The cross entropy of softmax(x), for x [N, C, ...], and a target of class numbers [N, ...] or
+    probabilities [N, C, ...]."""
 
     def __init__(
         self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
@@ -52,7 +53,7 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """``-x[target]`` of log-probabilities x [N, C, ...]."""
+    """``-x[target]`` for log-probabilities x [N, C, ...] and class numbers [N, ...]."""
 
     def __init__(self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -64,7 +65,7 @@ class NLLLoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """Cross entropy of sigmoid(x) and ``target``."""
+    """The cross entropy of sigmoid(x) and ``target``."""
 
     def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
         super().__init__(reduction=reduction)
@@ -78,7 +79,7 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class CosineSimilarity(Module):
-    """Cosine of the angle between x and y along ``dim``."""
+    """The cosine of the angle between x and y along ``dim``."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Module and Parameter: torch.nn's containers over NumPy arrays.
 
-In: arrays assigned as attributes. Out: modules that run eagerly as they stand, whose weights read
-as graph inputs while a tracer is active, with torch's names in ``state_dict``.
+In: arrays assigned as attributes. Out: modules that run eagerly on arrays, and whose weights become
+``get_attr`` nodes while a tracer is active, with torch's names in ``state_dict``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from fxlite.base.outside_text import is_path_part
 from fxlite.base.state import active_tracer
 from fxlite.types.dtypes import NUMBERS, plain_array
 
-_DEEPEST = 500  # modules in modules
+_DEEPEST = 500  # levels of modules inside modules
 
 
 class StateDictError(FxliteError, ValueError):
-    """A state_dict does not fit a module: missing, unexpected or misshapen entries, all named."""
+    """A state_dict does not fit a module. The message names all entries that are missing or unexpected or
+    have the wrong shape."""
 
 
 class Parameter(np.ndarray[Any, Any]):
-    """A trainable array: assigned to a module's attribute it enters the state_dict.
+    """A trainable array. If it is assigned to an attribute of a module, it belongs to the state_dict.
 
-    Views of and results computed from a parameter are plain arrays to a module."""
+    Views of a parameter, and results computed from it, are plain arrays for a module."""
 
     is_parameter: bool = False
-    is_plain_array = True  # an array in every respect: see fxlite.types.dtypes
+    is_plain_array = True  # its operations are those of an ndarray: see fxlite.types.dtypes
     requires_grad: bool = True
 
     def __new__(cls, data: Any, requires_grad: bool = True) -> Parameter:
@@ -73,7 +74,8 @@ class Parameter(np.ndarray[Any, Any]):
 
 
 def _outside_of_tracing(init: Callable[..., None]) -> Callable[..., None]:
-    """A module made by a traced program fills its parameters as arrays, not as traced values."""
+    """Run ``init`` outside of tracing, so that a module created by a traced program fills its parameters
+    with arrays, not with traced values."""
 
     @functools.wraps(init)
     def construct(self: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -90,10 +92,10 @@ def _outside_of_tracing(init: Callable[..., None]) -> Callable[..., None]:
 
 @checked_methods
 class Module:
-    """Base of all layers and models; the manners of torch.nn.Module, without hooks.
+    """The base class of all layers and models. It works like torch.nn.Module, but has no hooks.
 
-    Attributes that are Parameters enter the state_dict, as do arrays given to
-    :meth:`register_buffer`; modules become children; anything else is a plain attribute."""
+    Attributes that are Parameters belong to the state_dict, and so do arrays given to
+    :meth:`register_buffer`. Modules become children. Any other value is a plain attribute."""
 
     training: bool
     #: Attributes that ``repr`` shows.
@@ -173,16 +175,16 @@ class Module:
         return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
 
     def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
-        """A non-trainable array; in the state_dict unless ``persistent`` is False."""
+        """Register a non-trainable array. It belongs to the state_dict unless ``persistent`` is False."""
         self._enter(self._buffers, name, None if value is None else plain_array(value, name))
         (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
     def register_parameter(self, name: str, value: Parameter | None) -> None:
-        """A parameter that may be None."""
+        """Register a parameter, which may be None."""
         self._enter(self._parameters, name, value)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """A child under ``name``. Raises ArgumentError for what is not a module."""
+        """Register a child under ``name``. Raises ArgumentError for a value that is not a module."""
         if module is not None:
             expect(module, Module, f"the child {name!r} of a {type(self).__name__}")
         self._enter(self._modules, name, module)
@@ -194,7 +196,7 @@ class Module:
     leaf_advice = "trace without leaf="
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; define it in subclasses."""
+        """The computation of the module; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -205,7 +207,7 @@ class Module:
 
     # -- tree ---------------------------------------------------------------------------------
     def children(self) -> Iterator[Module]:
-        """Immediate children."""
+        """The immediate children."""
         for _, module in self.named_children():
             yield module
 
@@ -215,8 +217,8 @@ class Module:
                 yield name, module
 
     def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
-        """(path, module) for this module and all below; a shared module once, unless told. Raises
-        RecursionError for a module that holds itself, unless each is given once."""
+        """(path, module) for this module and all modules below it. With ``remove_duplicate``, a shared
+        module appears once; without it, a module that contains itself raises RecursionError."""
         seen: set[int] = set()
         work: list[tuple[str, Module, int]] = [(prefix, self, 0)]
         while work:
@@ -237,7 +239,7 @@ class Module:
                 ]
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below."""
+        """This module and all modules below it."""
         for _, module in self.named_modules():
             yield module
 
@@ -253,7 +255,7 @@ class Module:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """(path, parameter), each parameter once."""
+        """(path, parameter) for all parameters, each of them once."""
         if not recurse:
             yield from ((n, p) for n, p in self._parameters.items() if p is not None)
             return
@@ -264,7 +266,7 @@ class Module:
             yield parameter
 
     def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        """(path, buffer), each buffer once."""
+        """(path, buffer) for all buffers, each of them once."""
         yield from self._named("_buffers", prefix, True)
 
     def buffers(self) -> Iterator[np.ndarray[Any, Any]]:
@@ -272,7 +274,7 @@ class Module:
             yield buffer
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a dotted path. Raises AttributeError naming the step that fails."""
+        """The module at a dotted path. Raises AttributeError, which names the step that fails."""
         return self._below(target)
 
     def _below(self, target: str) -> Module:
@@ -286,7 +288,8 @@ class Module:
         return module
 
     def get_attribute(self, target: str) -> Any:
-        """The parameter, buffer, child or plain attribute at a dotted path (never a proxy)."""
+        """The parameter, buffer, child or plain attribute at a dotted path (even while tracing, the array
+        and not a proxy)."""
         path, _, name = target.rpartition(".")
         module = self._below(path) if path else self
         for group in (module._parameters, module._buffers, module._modules, module.__dict__):
@@ -295,13 +298,13 @@ class Module:
         raise MemberError(f"{path or type(self).__name__} has no attribute {name!r}")
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter at a dotted path. Raises AttributeError where there is none, or another
-        attribute."""
+        """The parameter at a dotted path. Raises AttributeError if there is none, or if the attribute is
+        not a parameter."""
         return self._member("_parameters", "parameter", target)  # type: ignore[no-any-return]
 
     def get_buffer(self, target: str) -> np.ndarray[Any, Any]:
-        """The buffer at a dotted path. Raises AttributeError where there is none, or another
-        attribute, such as an array that is not a buffer."""
+        """The buffer at a dotted path. Raises AttributeError if there is none, or if the attribute is not
+        a buffer, such as a plain array."""
         return self._member("_buffers", "buffer", target)  # type: ignore[no-any-return]
 
     def _member(self, group: str, kind: str, target: str) -> Any:
@@ -322,13 +325,14 @@ class Module:
         return self
 
     def train(self, mode: bool = True) -> Module:
-        """Switch dropout and batch statistics on (or off)."""
+        """Switch to training mode, with dropout and batch statistics, or with ``mode=False`` to inference
+        mode. Returns the module."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Module:
-        """Inference mode: no dropout, running statistics."""
+        """Switch to inference mode, without dropout and with running statistics. Returns the module."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
@@ -337,7 +341,7 @@ class Module:
         return self
 
     def astype(self, dtype: Any) -> Module:
-        """Cast all floating parameters and buffers, in place."""
+        """Cast all floating-point parameters and buffers in place. Returns the module."""
         from fxlite.types import dtypes
 
         target = dtypes.dtype(dtype)
@@ -357,7 +361,7 @@ class Module:
 
     # -- weights ------------------------------------------------------------------------------
     def state_dict(self, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
-        """name -> array (not copied), in torch.nn's order, with its keys."""
+        """A dict from name to array (not copied), with the keys and the order of torch.nn."""
         result: dict[str, np.ndarray[Any, Any]] = {}
         for path, module in self.named_modules(prefix, remove_duplicate=False):
             dot = f"{path}." if path else ""
@@ -376,19 +380,19 @@ class Module:
         assign: bool = False,
         rename: Callable[[str], str | None] | Mapping[str, str] | None = None,
     ) -> tuple[list[str], list[str]]:
-        """Copy arrays into the parameters and buffers (cast to their dtype). Nothing is copied
-        unless everything fits. Returns (missing keys, unexpected keys).
+        """Copy arrays into the parameters and buffers, cast to their dtypes. Nothing is copied unless
+        everything fits. Returns (missing keys, unexpected keys).
 
-        ``state_dict`` is a dict of arrays, or a file that ``fx.load_weights`` reads. ``rename`` gives
-        the module's name of an array for its name there, or None for one to leave out; or is a dict
-        of the names that differ.
+        ``state_dict`` is a dict of arrays, or a file that ``fx.load_weights`` reads. ``rename`` is a
+        function from the name of an array there to its name in the module, or to None to leave the array
+        out; or a dict of the names that differ.
 
-        With ``assign`` the arrays themselves take the place of the module's own, where they have
-        the same dtype: weights that are mapped from a file stay there. As in torch, what was tied
-        is tied no more, unless the arrays are the same.
+        With ``assign``, arrays of the right dtype replace the module's own instead of being copied, so
+        that weights that are mapped from a file stay there. As in torch, tied weights are then no longer
+        tied, unless the arrays are the same object.
 
-        Raises StateDictError naming all missing and unexpected keys (``strict``), all wrong shapes,
-        and for an unexpected key the nearest missing one."""
+        Raises StateDictError, which names all missing and unexpected keys (if ``strict``), the missing key
+        that is nearest to each unexpected one, and all wrong shapes."""
         given: Any = state_dict
         if rename is not None or isinstance(given, (str, os.PathLike)):
             given = above("state_of")(given, rename)
@@ -411,7 +415,7 @@ class Module:
             problems += _prefix_advice(missing, unexpected)
             problems += [f"missing: {k} {own[k].shape}" for k in missing]
             for number, key in enumerate(unexpected):
-                # each takes a look at all that are missing
+                # each search compares with all missing keys
                 near = difflib.get_close_matches(key, missing, 1) if number < 50 else []
                 problems.append(f"unexpected: {key}" + (f" (did you mean {near[0]}?)" if near else ""))
         if problems:
@@ -436,7 +440,7 @@ class Module:
 
     # -- text ---------------------------------------------------------------------------------
     def extra_repr(self) -> str:
-        """Arguments shown by ``repr``."""
+        """The arguments that ``repr`` shows."""
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._shown)
 
     def __repr__(self) -> str:
@@ -449,13 +453,13 @@ class Module:
 
 
 def _prefix_advice(missing: list[str], unexpected: list[str]) -> list[str]:
-    """What to do where most unexpected names are missing ones with something before them, or lack
-    what these have there: one line, or none."""
+    """Advice (one line or none) if most unexpected names are missing names with an additional prefix, or
+    without a prefix that the missing names have."""
     if not missing or not unexpected:
         return []
 
     def common(longer: list[str], shorter: list[str]) -> str:
-        """What more than half of ``longer`` have before names of ``shorter``."""
+        """The prefix that more than half of ``longer`` have before names of ``shorter``."""
         names, parts = {*shorter}, longer[0].split(".")
         for count in range(1, len(parts)):
             prefix = ".".join(parts[:count]) + "."
@@ -471,8 +475,8 @@ def _prefix_advice(missing: list[str], unexpected: list[str]) -> list[str]:
 
 
 def made_with(module: Module) -> dict[str, Any] | None:
-    """The arguments that a layer of fxlite was made with, as far as it keeps them and they are
-    plain; None for modules of others."""
+    """The arguments with which a layer of fxlite was made, as far as it keeps them and they are plain
+    data; None for modules of other origin."""
     names = _parameters_of(type(module))  # type: ignore[arg-type]
     if names is None:
         return None
@@ -491,7 +495,7 @@ def _parameters_of(made_by: Any) -> tuple[str, ...] | None:
 
 
 class FunctionLayer(Module):
-    """A layer that is a ``function`` of x and of the attributes that ``repr`` shows."""
+    """A layer whose forward calls ``function`` with x and the attributes that ``repr`` shows."""
 
     function: ClassVar[Callable[..., Any]]
 

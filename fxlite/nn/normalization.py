@@ -1,5 +1,5 @@
-"""Normalization layers: BatchNorm1d/2d, InstanceNorm1d/2d, GroupNorm, LayerNorm, RMSNorm; and
-dropout: random in training mode, nothing at all (not even a node) in eval mode.
+"""Normalization layers (BatchNorm1d/2d, InstanceNorm1d/2d, GroupNorm, LayerNorm, RMSNorm) and dropout,
+which is random in training mode and does nothing in eval mode (a trace records no node).
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class _Normalization(Module):
             self.register_buffer(name, value if track_running_stats else None)
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1, no batches seen."""
+        """Reset the running mean to 0, the running variance to 1, and the number of batches to 0."""
         if self.track_running_stats:
             self._buffers["running_mean"][...] = 0
             self._buffers["running_var"][...] = 1
             self._buffers["num_batches_tracked"][...] = 0
 
     def reset_parameters(self) -> None:
-        """weight 1, bias 0, running statistics as at the start."""
+        """Reset the weight to 1, the bias to 0, and the running statistics."""
         self.reset_running_stats()
         for name, value in (("weight", 1), ("bias", 0)):
             if self._parameters[name] is not None:
@@ -123,17 +123,17 @@ class _BatchNorm(_Normalization):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalization of x [N, C] or [N, C, L] for each channel: by the running statistics in eval
-    mode; in training mode by the batch's, and the running ones are updated: they are states of a
-    graph that is traced so."""
+    """Normalizes each channel of x [N, C] or [N, C, L]. In eval mode it uses the running statistics; in
+    training mode it uses those of the batch and updates the running ones, which are states of a graph
+    that is traced in this mode."""
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalization of x [N, C, H, W] for each channel: by the running statistics in eval mode; in
-    training mode by the batch's, and the running ones are updated: they are states of a graph that
-    is traced so."""
+    """Normalizes each channel of x [N, C, H, W]. In eval mode it uses the running statistics; in training
+    mode it uses those of the batch and updates the running ones, which are states of a graph that is
+    traced in this mode."""
 
     ranks = (4,)
 
@@ -166,19 +166,19 @@ class _InstanceNorm(_Normalization):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalization of x [N, C, L] for each channel of each sample."""
+    """Normalizes each channel of each sample of x [N, C, L]."""
 
     ranks = (3,)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Normalization of x [N, C, H, W] for each channel of each sample."""
+    """Normalizes each channel of each sample of x [N, C, H, W]."""
 
     ranks = (4,)
 
 
 class GroupNorm(Module):
-    """Normalization of x [N, num_channels, ...] for each group of channels of each sample."""
+    """Normalizes each group of channels of each sample of x [N, num_channels, ...]."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _OverLastAxes(Module):
 
 
 class LayerNorm(_OverLastAxes):
-    """Normalization of x [..., *normalized_shape] over its last axes; weight and bias have
+    """Normalizes x [..., *normalized_shape] over its last axes; weight and bias have the shape
     ``normalized_shape``."""
 
     def __init__(
@@ -241,9 +241,10 @@ class LayerNorm(_OverLastAxes):
 
 
 class RMSNorm(_OverLastAxes):
-    """x [..., *normalized_shape] divided by the root mean square of its last axes, times weight.
+    """Divides x [..., *normalized_shape] by the root mean square over its last axes, and multiplies by
+    weight.
 
-    ``eps`` None is the machine epsilon of the dtype computed in."""
+    If ``eps`` is None, it is the machine epsilon of the dtype in which the result is computed."""
 
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, dtype: Any = None
@@ -272,22 +273,24 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Each element of x 0 with probability ``p``, else scaled by 1 / (1 - p); x itself in eval
-    mode."""
+    """In training mode, sets each element of x to 0 with probability ``p``, else scales it by
+    1 / (1 - p). In eval mode it returns x itself."""
 
     def forward(self, x: Any) -> Any:
         return F.dropout(x, self.p, self.training)
 
 
 class Dropout1d(_Dropout):
-    """Whole channels of x [N, C, L] 0 with probability ``p``; x itself in eval mode."""
+    """In training mode, sets whole channels of x [N, C, L] to 0, each with probability ``p``, and scales
+    the others by 1 / (1 - p). In eval mode it returns x itself."""
 
     def forward(self, x: Any) -> Any:
         return F.dropout1d(x, self.p, self.training)
 
 
 class Dropout2d(_Dropout):
-    """Whole channels of x [N, C, H, W] 0 with probability ``p``; x itself in eval mode."""
+    """In training mode, sets whole channels of x [N, C, H, W] to 0, each with probability ``p``, and
+    scales the others by 1 / (1 - p). In eval mode it returns x itself."""
 
     def forward(self, x: Any) -> Any:
         return F.dropout2d(x, self.p, self.training)

@@ -1,8 +1,8 @@
 """Recurrent layers: LSTM, GRU, RNN and their cells.
 
-Gates stand in torch's order (LSTM i, f, g, o; GRU r, z, n). A layer in one direction is one call of
-``ops.lstm``, ``ops.gru`` or ``ops.rnn``, whatever the length T and the batch B are, numbers or
-named dims. With ``proj_size`` the loop over time is unrolled, and in a trace T must be a number.
+Gates are in torch's order (LSTM i, f, g, o; GRU r, z, n). A layer in one direction is one call of
+``ops.lstm``, ``ops.gru`` or ``ops.rnn``; the length T and the batch B may be numbers or named dims. With
+``proj_size`` the loop over time is unrolled, and T must be a number in a trace.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Recurrent(Module):
         return outputs, final[0]
 
     def _run(self, x: Any, states: Any) -> tuple[Any, list[Any]]:
-        """(outputs, final states); ``states``: None, or one [D*layers, (B,) size] for each
+        """(outputs, final states). ``states`` is None, or holds an array [D*layers, (B,) size] for each
         state."""
         batched = x.ndim == 3
         if x.ndim not in (2, 3):
@@ -134,7 +134,7 @@ class _Recurrent(Module):
     def _scan_projected(
         self, x: Any, start: list[Any], weights: list[Any], project: Any, reverse: bool
     ) -> tuple[Any, list[Any]]:
-        """:meth:`_scan` of an LSTM whose hidden states are projected, unrolled."""
+        """:meth:`_scan` of an LSTM whose hidden states are projected; the loop is unrolled."""
         weight_ih, weight_hh, bias_ih, bias_hh = weights
         inputs = F.linear(x, weight_ih, bias_ih)
         state, cell = start
@@ -162,8 +162,8 @@ class _Recurrent(Module):
 
 class LSTM(_Recurrent):
     """Long short-term memory: x [T, B, I] (``batch_first``: [B, T, I]; unbatched: [T, I]) and
-    optionally ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). Missing
-    states are 0."""
+    optionally ``hx = (h0, c0)``, each [D*layers, B, H], to (outputs [T, B, D*H], (hn, cn)). D is 2 if
+    ``bidirectional``, else 1. Missing states are 0."""
 
     mode = "lstm"
 

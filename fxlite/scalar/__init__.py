@@ -1,1 +1,1 @@
-"""What one element of a value is: scalar expressions and integer index expressions."""
+"""The languages that describe one element of a value: scalar expressions and integer index expressions."""

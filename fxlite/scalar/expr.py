@@ -1,10 +1,9 @@
-"""Scalar expressions: what one element of a value is, as a small tree.
+"""Scalar expressions: small trees that compute one element of a value.
 
 An op's ``body`` is a function from an output index to an :class:`Expr` over readers of its inputs:
 ``relu`` is ``maximum(x[i], 0)``, ``matmul`` is
-``reduce("sum", (K,), lambda k: a[i, k] * b[k, j])``. Fusing a producer into its consumer is then
-calling one function from another. Kernels, their NumPy interpreter and the C and CUDA printers all
-work on these trees.
+``reduce("sum", (K,), lambda k: a[i, k] * b[k, j])``. To fuse a producer into its consumer, one function
+calls the other. Kernels, their NumPy interpreter and the C and CUDA printers all work on these trees.
 
 In: constants, :class:`~fxlite.scalar.index.Index` values, loads. Out: immutable trees with a dtype
 on each node; sharing in the tree (the same object reached twice) means "computed once".
@@ -32,8 +31,8 @@ def _operator(name: str, turned: bool = False) -> Callable[[Any, Any], Expr]:
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """Base: a scalar of ``dtype``. Compared by identity; operators build arithmetic. ``label`` is a
-    name for the reader of emitted source: the graph node whose value this is."""
+    """The base class: a scalar of ``dtype``. Expressions are compared by identity, and operators build new
+    ones. ``label`` is a name for emitted source: the graph node with this value."""
 
     dtype: DType
     label: str = field(default="", init=False, repr=False)
@@ -43,7 +42,7 @@ class Expr:
         return ()
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """The same node over other children."""
+        """The same node with other children."""
         return self
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
@@ -58,7 +57,7 @@ class Expr:
 
 
 def run_time_values(index: MultiIndex) -> list[Value]:
-    """The run-time values inside indices, each once, in the order they are written."""
+    """The run-time values inside indices, each once, in the order in which they are written."""
     return list(dict.fromkeys(value for i in index for value in i.run_time_values()))
 
 
@@ -91,8 +90,8 @@ def _in_index(value: Expr) -> Index | Value:
 
 @dataclass(frozen=True, eq=False)
 class Load(Expr):
-    """Element of a buffer. With a ``guard`` memory is touched only where the guard holds; elsewhere
-    the value is 0 (of the dtype)."""
+    """An element of a buffer. With a ``guard``, memory is read only if the guard holds; otherwise the value
+    is 0 (of the dtype)."""
 
     buffer: str
     index: MultiIndex
@@ -112,7 +111,7 @@ class Load(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Expr):
-    """A scalar function of the table applied to arguments already of its operand dtype."""
+    """A scalar function of the table, applied to arguments that already have its operand dtype."""
 
     function: str
     args: tuple[Expr, ...]
@@ -127,7 +126,7 @@ class Apply(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Cast(Expr):
-    """Conversion as NumPy's ``astype``; float to integer truncates toward zero."""
+    """A conversion like NumPy's ``astype``; from float to integer it truncates toward zero."""
 
     operand: Expr
 
@@ -141,9 +140,9 @@ class Cast(Expr):
 
 @dataclass(frozen=True, eq=False)
 class CheckedIndex(Expr):
-    """A run-time integer used as an index into an axis of size ``extent``: negative ones count from
-    the end; one out of range is reported (IndexError at the call) and yields -1. With a ``guard``
-    it is checked only where the guard holds; elsewhere the value is -1."""
+    """A run-time integer as an index into an axis of size ``extent``. Negative indices count from the end.
+    An index that is out of range is reported (the call raises IndexError) and gives -1. With a ``guard``,
+    it is checked only if the guard holds; otherwise the value is -1."""
 
     operand: Expr
     extent: Index
@@ -160,9 +159,9 @@ class CheckedIndex(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Reduction(Expr):
-    """``combine`` over all values of ``variables``, of ``body``.
+    """Combines ``body`` over all values of ``variables``.
 
-    ``kind``: sum, prod, max, min (NaN wins, as in NumPy), any, all, argmax, argmin (the first
+    ``kind`` is sum, prod, max, min (NaN wins, as in NumPy), any, all, argmax or argmin (the first
     position in row-major order of the variables, an i64; a NaN counts as the extreme)."""
 
     kind: str
@@ -179,20 +178,20 @@ class Reduction(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Local(Expr):
-    """A value a kernel computed before: a scalar variable, or an element of a local array."""
+    """A value that a kernel has computed before: a scalar variable, or an element of a local array."""
 
     name: str
     index: MultiIndex = ()
 
 
 def const(value: Number, dtype: DType) -> Const:
-    """A literal of the given dtype, rounded to it. Raises LiteralError where it does not fit."""
+    """A literal of the given dtype, rounded to it. Raises LiteralError if it does not fit."""
     return Const(dtype, dtypes.literal(value, dtype))
 
 
 def cast(value: Expr, dtype: DType) -> Expr:
-    """Conversion; none where the dtype is right already, folded on literals. Of a complex number
-    that becomes another one the real part is left."""
+    """The value converted to ``dtype``; unchanged if it already has that dtype, and folded if it is a
+    literal. The conversion of a complex number to another dtype keeps the real part."""
     if value.dtype is dtype:
         return value
     if value.dtype.is_complex and not dtype.is_complex:
@@ -205,20 +204,20 @@ def cast(value: Expr, dtype: DType) -> Expr:
 
 
 def rounded(value: Expr) -> Expr:
-    """A value of a half type as that type holds it: half types are computed in float32, so that
-    what is computed has to be rounded before it is used again. Other values stay as they are."""
+    """The value, rounded if it has a half type: these are computed in float32, so a result must be rounded
+    before it is used. Other values are returned unchanged."""
     if value.dtype.compute is value.dtype or _is_rounded(value):
         return value
     return Cast(value.dtype, value)
 
 
 def chooses(kind: str) -> bool:
-    """Whether a reduction gives one of its numbers."""
+    """Whether a reduction returns one of the numbers that it combines."""
     return FUNCTIONS[COMBINATIONS[kind].function].keeps
 
 
 def _is_rounded(value: Expr) -> bool:
-    """Whether a value of a half type is one of its numbers already."""
+    """Whether a value of a half type is already rounded to it."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -245,7 +244,7 @@ def binary(function: str, a: Any, b: Any) -> Expr:
 
 
 def apply(function: str, *args: Expr) -> Expr:
-    """A scalar function of operands that have the right dtype already."""
+    """A scalar function of operands that already have the right dtype."""
     known = FUNCTIONS[function]
     if known.of_bools and args[-1].dtype.is_bool:
         known = FUNCTIONS[known.of_bools]
@@ -282,7 +281,7 @@ def index_value(index: Any) -> Expr:
 
 
 def less(a: Any, b: Any) -> Expr:
-    """``a < b`` on indices, decided now where it can be."""
+    """``a < b`` on indices; a constant if it can be decided."""
     a, b = Index.of(a), Index.of(b)
     if a < b:
         return TRUE
@@ -292,7 +291,7 @@ def less(a: Any, b: Any) -> Expr:
 
 
 def equals(a: Any, b: Any) -> Expr:
-    """``a == b`` on indices, decided now where it can be."""
+    """``a == b`` on indices; a constant if it can be decided."""
     a, b = Index.of(a), Index.of(b)
     if a == b:
         return TRUE
@@ -302,7 +301,7 @@ def equals(a: Any, b: Any) -> Expr:
 
 
 def both(*conditions: Expr) -> Expr:
-    """Conjunction of conditions, without the ones that always hold."""
+    """The conjunction of conditions, without those that always hold."""
     result: Expr = TRUE
     for condition in conditions:
         if isinstance(condition, Const):
@@ -326,12 +325,12 @@ _fresh = itertools.count()
 
 
 def fresh_var(extent: Any, stem: str = "r") -> Var:
-    """A loop variable with a name nobody else has. Kernels rename them before they are printed."""
+    """A loop variable with a unique name. Kernels rename the variables before they are printed."""
     return Var(f"_{stem}{next(_fresh)}", Index.of(extent))
 
 
 def reduce(kind: str, extents: Sequence[Any], body: Callable[..., Expr]) -> Expr:
-    """Reduction over fresh variables with the given extents; ``body`` takes one index for each."""
+    """A reduction over fresh variables with the given extents; ``body`` takes an index for each of them."""
     variables = tuple(fresh_var(e) for e in extents)
     inner = body(*(Index.of(v) for v in variables))
     dtype = dtypes.int64 if COMBINATIONS[kind].positions else inner.dtype
@@ -339,7 +338,8 @@ def reduce(kind: str, extents: Sequence[Any], body: Callable[..., Expr]) -> Expr
 
 
 class Reader(Protocol):
-    """How a body reads an input: ``x[i, j]`` is an :class:`Expr`; ``shape`` in indices."""
+    """The interface through which a body reads an input: ``x[i, j]`` is an :class:`Expr`, and ``shape``
+    consists of indices."""
 
     @property
     def shape(self) -> MultiIndex: ...
@@ -365,18 +365,17 @@ class ConstReader:
     def __getitem__(self, index: Any) -> Expr:
         return const(self.value, self.dtype)
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end
 
 
 def read_broadcast(x: Reader, i: MultiIndex) -> Expr:
-    """Element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the
-    end)."""
+    """The element of ``x`` at output index ``i`` under NumPy's broadcasting (axes aligned at the end)."""
     offset = len(i) - len(x.shape)
     return x[tuple(Index.of(0) if s.constant == 1 else i[offset + a] for a, s in enumerate(x.shape))]
 
 
 def read_guarded(x: Reader, index: MultiIndex, guard: Expr, other: Any) -> Expr:
-    """``x[index]`` where the guard holds, else ``other``; nothing is loaded where it does not."""
+    """``x[index]`` if the guard holds, else ``other``, without a load."""
     fill = const(other, x.dtype) if not isinstance(other, Expr) else cast(other, x.dtype)
     if guard is TRUE:
         return x[index]
@@ -397,7 +396,7 @@ def _is_zero(node: Expr) -> bool:
 
 
 def as_index(value: Expr) -> Index | None:
-    """An i64 that is computed of indices and numbers alone, as an index; None for others."""
+    """An i64 that is computed only from indices and numbers, as an index; None for other values."""
     if isinstance(value, IndexValue):
         return value.index
     if isinstance(value, Const) and type(value.value) is int:
@@ -410,7 +409,7 @@ def as_index(value: Expr) -> Index | None:
 
 
 def index_arithmetic(symbol: str | None, one: Index | None, other: Index | None) -> Index | None:
-    """``one + other``, also with ``-`` and ``*``, as an index; None for what is none."""
+    """``one + other``, ``one - other`` or ``one * other`` as an index; None if it is not an index."""
     if one is None or other is None:
         return None
     if symbol == "+":
@@ -433,8 +432,8 @@ def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, afte
 
 
 def add_guard(expr: Expr, guard: Expr) -> Expr:
-    """Guard every load in an expression, those that compute an index included, and check run-time
-    indices only where the guard holds; what is computed where it fails is not used."""
+    """Guard every load in an expression, including loads that compute an index, and check run-time indices
+    only if the guard holds. If it does not hold, the value is not used."""
     done: dict[int, Expr] = {id(node): node for node in walk(guard)}  # needed to decide the guard
 
     def guarded(node: Expr) -> Expr:
@@ -450,8 +449,8 @@ def add_guard(expr: Expr, guard: Expr) -> Expr:
 
 
 def _is_decided(index: CheckedIndex) -> bool:
-    """True where an index that is not read must not be checked: if it is computed, or of an axis
-    that may be empty. One that is only loaded is 0 where it is not read, which is in range."""
+    """True if an index must not be checked where the guard fails: if it is computed, or belongs to an axis
+    that may be empty. An index that is only loaded is 0 there, which is in range."""
     return not isinstance(_uncast(index.operand), Load) or not Index.of(0) < index.extent
 
 
@@ -462,9 +461,9 @@ def _uncast(node: Expr) -> Expr:
 
 
 def transform(expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr] | None = None) -> Expr:
-    """Rebuild bottom-up with ``function`` applied to every node; sharing is kept, also between
-    calls that share ``done`` (results by the id of the old node). Run-time values inside indices
-    are nodes like others."""
+    """Rebuild an expression bottom-up with ``function`` applied to every node, including run-time values
+    inside indices. Sharing is kept, also between calls with the same ``done`` (results by the id of the old
+    node)."""
     done = {} if done is None else done
     stack: list[tuple[Expr, tuple[Expr, ...] | None]] = [(expr, None)]
     while stack:
@@ -487,15 +486,15 @@ def transform(expr: Expr, function: Callable[[Expr], Expr], done: dict[int, Expr
 
 
 def with_label(expr: Expr, label: str) -> Expr:
-    """Name an expression that has no name yet, in place (a label is not part of its meaning)."""
+    """Label an expression that has no label yet, in place (a label is not part of its meaning)."""
     if label and not expr.label and not isinstance(expr, (Load, Const, Local, IndexValue)):
         object.__setattr__(expr, "label", label)
     return expr
 
 
 def walk(expr: Expr, closed: tuple[type[Expr], ...] = ()) -> Iterator[Expr]:
-    """All nodes, children first, each once; run-time values inside indices and guards included, but
-    nothing inside of nodes of the ``closed`` classes."""
+    """All nodes, children first, each once, including run-time values inside indices and guards. Nodes of
+    the ``closed`` classes are not entered."""
     seen: set[int] = set()
     stack: list[tuple[Expr, bool]] = [(expr, False)]
     while stack:
@@ -534,8 +533,8 @@ def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
 
 
 def decided(expr: Expr) -> Expr:
-    """The expression without conditions on indices that hold always or never, as where the range of
-    a loop was cut, and without checks of those that are in range."""
+    """The expression without conditions on indices that hold always or never (for instance because the range
+    of a loop was cut), and without checks of indices that are in range."""
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply):
@@ -544,7 +543,7 @@ def decided(expr: Expr) -> Expr:
             if node.function == "ge" and all(map(is_index, node.args)):
                 below = less(*map(index_of, node.args))
                 return const(not below.value, below.dtype) if isinstance(below, Const) else node
-            if node.function == "and" and node.dtype.is_bool:  # of integers it is one of bits
+            if node.function == "and" and node.dtype.is_bool:  # on integers it is bitwise
                 return both(*node.args)
             if node.function == "where" and isinstance(node.args[0], Const):
                 return node.args[1] if node.args[0].value else node.args[2]
@@ -564,24 +563,24 @@ def decided(expr: Expr) -> Expr:
 
 
 def _is_same_number(one: Expr, other: Expr) -> bool:
-    """Whether two numbers of a program have the same bits."""
+    """Whether two Python numbers have the same type and bits."""
     return isinstance(one, Const) and isinstance(other, Const) and repr(one) == repr(other)
 
 
 def is_index(value: Expr) -> bool:
-    """Whether an operand of a comparison is an index, or a number that may be one."""
+    """Whether an operand of a comparison is an index, or a number that can serve as one."""
     is_number = isinstance(value, Const) and value.dtype is dtypes.int64
     return is_number or isinstance(value, IndexValue)
 
 
 def index_of(value: Expr) -> Index:
-    """The index that :func:`index_value` made a number of."""
+    """The index from which :func:`index_value` made a number."""
     assert isinstance(value, (IndexValue, Const))
     return Index.of(value.index if isinstance(value, IndexValue) else int(value.value))
 
 
 def conjuncts(condition: Expr | None) -> list[Expr]:
-    """The conditions that hold together where this one does."""
+    """The conditions whose conjunction this condition is."""
     if condition is None:
         return []
     if isinstance(condition, Apply) and condition.function == "and":
@@ -590,8 +589,8 @@ def conjuncts(condition: Expr | None) -> list[Expr]:
 
 
 def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] | None = None) -> Index | None:
-    """An index that is not negative where the condition holds, and only there. ``number``: the index
-    for a number that is computed."""
+    """An index that is not negative exactly if the condition holds; None if there is none. ``number`` finds
+    the index for a number that is computed."""
     relation = FUNCTIONS[condition.function].operator if isinstance(condition, Apply) else None
     if not isinstance(condition, Apply) or relation not in ("<", "<=", ">", ">="):
         return None
@@ -608,7 +607,7 @@ def not_negative(condition: Expr, number: Callable[[Expr, Index], Index | None] 
 
 
 def is_zero_where_equal(condition: Expr) -> Index | None:
-    """An index that is 0 where the condition, an equality of two indices, holds, and only there."""
+    """An index that is 0 exactly if the condition, an equality of two indices, holds; None for others."""
     if not isinstance(condition, Apply) or condition.function != "eq" or not all(map(is_index, condition.args)):
         return None
     one, other = map(index_of, condition.args)
@@ -616,8 +615,8 @@ def is_zero_where_equal(condition: Expr) -> Index | None:
 
 
 def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:
-    """Whether an expression is another one with loop variables replaced, as far as can be told from their text:
-    reductions and checked indices are the same if they are one and the same."""
+    """Whether an expression is provably another one with loop variables replaced. Reductions and checked indices
+    count as the same only if they are the same object."""
     if type(one) is not type(other) or one.dtype is not other.dtype:
         return False
     if one is other or isinstance(one, (Reduction, CheckedIndex)):
@@ -637,7 +636,7 @@ def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:
 
 
 def free_variables(expr: Expr, memo: dict[int, frozenset[Var]] | None = None) -> frozenset[Var]:
-    """Loop variables an expression depends on and does not reduce over itself."""
+    """The loop variables on which an expression depends and over which it does not reduce itself."""
     memo = {} if memo is None else memo
     for node in walk(expr):
         if id(node) in memo:

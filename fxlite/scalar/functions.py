@@ -1,9 +1,9 @@
-"""The scalar functions that every back end knows: one table, read by printers, the evaluator of
-kernels, the grouping and the tests.
+"""The scalar functions that every back end supports: one table for the printers, the evaluator of kernels,
+the grouping and the tests.
 
-An op that is such a function defines it in its own record (:mod:`fxlite.ops.elementwise`); here are
-those that are no op, or belong to several. C and CUDA call ``fx_NAME_DTYPE`` of fx_math.h where a
-function has no operator.
+An op that is such a function defines it in its own record (:mod:`fxlite.ops.elementwise`). This file has
+those that are not an op, or belong to several. For a function without an operator, C and CUDA call
+``fx_NAME_DTYPE`` of fx_math.h.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fxlite.types.dtypes import DType
 
 @dataclass(frozen=True)
 class Function:
-    """One function. Its operands share one dtype (of ``where`` the last two do)."""
+    """One function. All its operands have the same dtype (for ``where``, the last two)."""
 
     name: str
     arity: int
@@ -50,11 +50,11 @@ class Function:
     calls: tuple[str, ...] = ()
 
     def operations(self, operand: DType) -> int:
-        """How many operations of real numbers it takes of operands of a dtype."""
+        """The number of operations on real numbers that it takes for operands of a dtype."""
         return self.complex_cost if operand.is_complex else 1
 
     def gives(self, operand: DType) -> DType:
-        """The dtype of what it gives for operands of a dtype."""
+        """The dtype of its result for operands of a dtype."""
         if self.result is None or isinstance(self.result, DType):
             return self.result or operand
         return self.result(operand)
@@ -64,14 +64,14 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def define(function: Function) -> None:
-    """Enter a function in the table."""
+    """Add a function to the table."""
     assert function.name not in FUNCTIONS, function.name
     FUNCTIONS[function.name] = function
 
 
 def complex_of(x: Any, y: Any) -> Any:
-    """The complex numbers of these real and imaginary parts, float32 or float64; unlike ``x + 1j *
-    y`` it takes infinities and zeros of both signs as they are."""
+    """The complex numbers with these real and imaginary parts, float32 or float64. Unlike ``x + 1j * y``, it
+    keeps infinities and the signs of zeros."""
     x, y = np.asarray(x), np.asarray(y)
     parts = np.empty(np.broadcast_shapes(x.shape, y.shape), np.result_type(x, y, np.complex64))
     parts.real, parts.imag = x, y
@@ -98,20 +98,20 @@ for _function in (
     Function("xor", 2, np.bitwise_xor, operator="^"),
     Function("where", 3, np.where, keeps=True),
     Function("fma", 3, lambda a, b, c: a * b + c),
-    # the complex number of two parts, and what belongs to one
+    # the complex number from two parts, and the functions of a complex number
     Function("complex", 2, complex_of, result=_complex_dtype, complex_cost=0),
     Function("real", 1, np.real, result=_part, keeps=True, complex_cost=0),
     Function("imag", 1, np.imag, result=_part, keeps=True, complex_cost=0),
     Function("conj", 1, np.conjugate, keeps=True, complex_cost=1),
-    # mul that is rounded: never part of a fused multiply-add
+    # a product that is rounded: never part of a fused multiply-add
     Function("product", 2, np.multiply),
-    # x within [low, high], NaN being low
+    # x limited to [low, high]; NaN becomes low
     Function(
         "saturate", 3, lambda x, low, high: np.where(x > low, np.where(x < high, x, high), low), result=dtypes.int32
     ),
-    # exp(min(x, 0)), and 0 where that is nearly subnormal
+    # exp(min(x, 0)), but 0 where that is nearly subnormal
     Function("exp_weight", 1, _exp_weight, cost=8, ulp=1.1),
-    # the maximum of a number that is not negative, or -inf, and abs(x)
+    # the maximum of abs(x) and a number that is -inf or not negative
     Function("larger_magnitude", 2, lambda largest, x: np.maximum(largest, np.abs(x))),
 ):
     define(_function)
@@ -119,9 +119,9 @@ for _function in (
 
 @dataclass(frozen=True)
 class Combination:
-    """How a reduction combines the numbers that it runs over: by which function of the total and
-    the next one, and from what it starts. Where it gives the position of a number, the function
-    says whether the next one is better."""
+    """How a reduction combines its numbers: the function of the total and the next number, and the start
+    value. If the result is the position of a number, the function tells whether the next number is
+    better."""
 
     function: str
     neutral: float
@@ -129,11 +129,11 @@ class Combination:
 
     @property
     def counts_all(self) -> bool:
-        """Whether it matters how many equal elements there are."""
+        """Whether the result depends on how many equal elements there are."""
         return math.isfinite(self.neutral) and self.function not in ("or", "and")
 
     def start(self, dtype: DType) -> Any:
-        """What it starts from, as a number of the dtype."""
+        """The start value, as a number of the dtype."""
         if dtype.is_complex:
             is_finite = math.isfinite(self.neutral)
             return complex(self.neutral, 0.0 if is_finite else self.neutral)

@@ -1,11 +1,12 @@
 """Index expressions: integer arithmetic on loop variables and dims, kept in one normal form.
 
-What a view does to an index (``i*T + j`` divided by ``T`` is ``i``) is decided here, exactly and
+The effect of a view on an index (``i*T + j`` divided by ``T`` is ``i``) is computed here, exactly and
 fast: an :class:`Index` is a polynomial with integer coefficients over *atoms* (loop variables with
 an extent, named dims, quotients, remainders, values loaded from memory), and interval bounds prove
-``0 <= j < T``. sympy is for dims only; one ``simplify`` of it costs more than a whole kernel here.
+``0 <= j < T``. sympy is used for dims only; one call of its ``simplify`` takes longer than a whole kernel
+does here.
 
-In: ints, sympy dims, other indices. Out: :class:`Index`, printable as C, Python or text alike.
+In: ints, sympy dims, other indices. Out: :class:`Index`, which prints as C, Python or text.
 All named dims are non-negative integers; a loop variable lies in ``[0, extent)``.
 """
 
@@ -37,14 +38,14 @@ class Var:
 
 @dataclass(frozen=True)
 class Given(Var):
-    """The variable of a loop around all that is looked at, which begins with ``least``."""
+    """The variable of a loop around the code in question, whose smallest value is ``least``."""
 
     least: Index
 
 
 @dataclass(frozen=True)
 class DimVar:
-    """A named dim, ``>= 0``, and what else is known of its values: proofs ask for the lowest."""
+    """A named dim, ``>= 0``, with the facts about its values; proofs use its lowest value."""
 
     name: str
     facts: Facts = NO_FACTS
@@ -91,7 +92,7 @@ class Extremum:
 
 @dataclass(frozen=True)
 class Value:
-    """An integer computed at run time (a loaded index): ``expr`` is a scalar expression."""
+    """An integer that is computed at run time, such as a loaded index; ``expr`` is a scalar expression."""
 
     expr: Any
 
@@ -115,12 +116,12 @@ class Index:
         self.terms = {m: c for m, c in terms.items() if c} if zeros else dict(terms)
         self._hash: int | None = None
         self._values: tuple[Value, ...] | None = None
-        self._upper: Index | EllipsisType | None = ...  # not known yet
+        self._upper: Index | EllipsisType | None = ...  # not computed yet
 
     # -- building ---------------------------------------------------------------------------
     @staticmethod
     def of(value: Any) -> Index:
-        """Index of an int, a dim (sympy), a Var or an Index."""
+        """An Index from an int, a (sympy) dim, a Var or an Index."""
         if isinstance(value, Index):
             return value
         if type(value) is int:
@@ -194,7 +195,7 @@ class Index:
     # -- looking ----------------------------------------------------------------------------
     @property
     def constant(self) -> int | None:
-        """The value, if it does not depend on anything."""
+        """The value of a constant index; None for others."""
         if not self.terms:
             return 0
         if len(self.terms) == 1 and () in self.terms:
@@ -203,7 +204,7 @@ class Index:
 
     @property
     def single_atom(self) -> Atom | None:
-        """The atom, if the index is just that atom."""
+        """The atom, if the index consists of a single one; else None."""
         if len(self.terms) == 1:
             ((monomial, coeff),) = self.terms.items()
             if coeff == 1 and len(monomial) == 1:
@@ -211,7 +212,7 @@ class Index:
         return None
 
     def atoms(self) -> set[Atom]:
-        """All atoms, those inside quotients, remainders and extrema included."""
+        """All atoms, including those inside quotients, remainders and extrema."""
         found: set[Atom] = set()
         for monomial in self.terms:
             for atom in monomial:
@@ -223,12 +224,12 @@ class Index:
         return found
 
     def variables(self) -> set[Var]:
-        """Loop variables the index depends on (not those inside run-time values)."""
+        """The loop variables on which the index depends (not those inside run-time values)."""
         return {a for a in self.atoms() if isinstance(a, Var)}
 
     def run_time_values(self) -> tuple[Value, ...]:
-        """The run-time values inside, each once, in the order they are written; found once, for
-        whoever walks over an expression asks each index in it."""
+        """The run-time values inside, each once, in the order in which they are written. They are cached,
+        because every walk over an expression asks each index in it for them."""
         if self._values is None:
             found: dict[Value, None] = {}
             for monomial in self.terms:
@@ -242,11 +243,11 @@ class Index:
 
     @property
     def is_polynomial(self) -> bool:
-        """True if made of loop variables and dims alone: no division, extremum, run-time value."""
+        """True if it contains only loop variables and dims: no division, extremum or run-time value."""
         return all(isinstance(a, (Var, DimVar)) for m in self.terms for a in m)
 
     def coefficient(self, var: Var) -> Index | None:
-        """c with ``self == c*var + (terms without var)``, or None if not linear in var."""
+        """The c with ``self == c*var + (terms without var)``; None if the index is not linear in var."""
         terms: dict[Monomial, int] = {}
         for monomial, coeff in self.terms.items():
             count = monomial.count(var)
@@ -264,8 +265,8 @@ class Index:
         return Index(terms)
 
     def substitute(self, env: Mapping[Any, Any]) -> Index:
-        """Replace atoms (loop variables, dims) by other indices; the same index where it has none
-        of them."""
+        """Replace atoms (loop variables, dims) by other indices; returns ``self`` if it contains none of
+        them."""
         if not any(atom in env or hasattr(atom, "a") for monomial in self.terms for atom in monomial):
             return self
         result = Index({})
@@ -275,7 +276,7 @@ class Index:
         return result
 
     def evaluate(self, env: Mapping[str, Any], value_of: Callable[[Any], Any] | None = None) -> Any:
-        """Number (or array of numbers) for given values of variables and dims by name."""
+        """The number (or array of numbers) for given values of variables and dims, by name."""
         total: Any = 0
         for monomial, coeff in self.terms.items():
             term: Any = coeff
@@ -286,7 +287,7 @@ class Index:
 
     # -- bounds -----------------------------------------------------------------------------
     def upper(self) -> Index | None:
-        """A polynomial in dims that is >= the index wherever its loops run, or None; found once."""
+        """A polynomial in dims that is >= the index for all values of its loop variables, or None. Cached."""
         if isinstance(self._upper, EllipsisType):
             self._upper = self._found_upper()
         return self._upper
@@ -301,16 +302,16 @@ class Index:
         return result
 
     def lower(self) -> Index | None:
-        """A polynomial in dims that is <= the index wherever its loops run, or None."""
+        """A polynomial in dims that is <= the index for all values of its loop variables, or None."""
         negated = (-self).upper()
         return None if negated is None else -negated
 
     def is_nonnegative(self) -> bool:
-        """True if provably >= 0."""
+        """True if the index is provably >= 0."""
         low = self.lower()
         if low is not None and (_is_plain(low) or _is_plain(_from_lowest(low))):
             return True
-        for monomial, coeff in self.terms.items():  # j of ``i - 1 - j`` with j < i, whatever i is
+        for monomial, coeff in self.terms.items():  # such as the j in ``i - 1 - j`` with j < i, for any i
             match monomial:
                 case (Var() as variable,) if coeff < 0 and variable.extent.variables():
                     if self.coefficient(variable) == coeff:
@@ -343,13 +344,13 @@ def _is_plain(index: Index) -> bool:
 
 
 def _from_lowest(index: Index) -> Index:
-    """A polynomial in dims, over what each of them is larger than its lowest value."""
+    """A polynomial in dims, rewritten in terms of each dim minus its lowest value."""
     found = {a for m in index.terms for a in m if isinstance(a, DimVar) and a.facts.lowest > 0}
     return index.substitute({d: Index.of(DimVar(f"{d.name}+")) + d.facts.lowest for d in found})
 
 
 def _split(index: Index, divisor: Index) -> tuple[Index, Index]:
-    """(q, r) with index == q*divisor + r, q holding the terms that divide exactly."""
+    """(q, r) with index == q*divisor + r, where q has the terms that divide exactly."""
     if len(divisor.terms) != 1:
         return (Index.of(1), Index.of(0)) if index == divisor else (Index({}), index)
     ((monomial, coeff),) = divisor.terms.items()
@@ -374,8 +375,8 @@ def _divide_monomial(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _lies_within(rest: Index, divisor: Index) -> bool:
-    """Provably 0 <= rest < divisor. A divisor that is a product of dims is positive wherever the
-    loops run, which is the only place the index is ever computed."""
+    """True if provably 0 <= rest < divisor. A divisor that is a product of dims is positive whenever the
+    loops run, and the index is computed only then."""
     return rest.is_nonnegative() and rest < divisor
 
 
@@ -400,7 +401,7 @@ def _join_division(index: Index) -> Index:
 
 
 def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
-    """Bound of a product of non-negative atoms; None if an atom may be negative or unbounded."""
+    """A bound of a product of non-negative atoms; None if an atom may be negative or is unbounded."""
     if not all(_is_nonnegative(atom) for atom in monomial):
         return None
     result = Index.of(1)
@@ -424,13 +425,13 @@ def _is_nonnegative(atom: Atom) -> bool:
 
 
 def _divides_no_negative(atom: Quotient | Remainder) -> bool:
-    """Whether a dividend is provably >= 0: it is if it is at least the divisor, which is >= 1, less
-    one."""
+    """Whether a dividend is provably >= 0. It is, if it is at least the divisor minus one, because the
+    divisor is >= 1."""
     return atom.a.is_nonnegative() or (atom.a - atom.b + 1).is_nonnegative()
 
 
 def _smallest(atom: Atom) -> Index:
-    """Lower bound of a non-negative atom, in dims."""
+    """A lower bound of a non-negative atom, in dims."""
     if isinstance(atom, Given):
         return atom.least.lower() or Index({})
     if isinstance(atom, DimVar):
@@ -441,7 +442,7 @@ def _smallest(atom: Atom) -> Index:
 
 
 def _largest(atom: Atom) -> Index | None:
-    """Upper bound of a non-negative atom, in dims."""
+    """An upper bound of a non-negative atom, in dims; None if there is none."""
     if isinstance(atom, Var):
         return (atom.extent - 1).upper()
     if isinstance(atom, DimVar):
@@ -507,7 +508,7 @@ def _from_sympy(value: Any) -> Index:
 
 @functools.cache
 def _combined() -> dict[Any, Callable[[Any, Any], Index]]:
-    """How the parts of each kind of expression are put together."""
+    """For each kind of expression, the function that combines its parts."""
     return {
         sympy.Add: operator.add,
         sympy.Mul: operator.mul,
@@ -519,12 +520,12 @@ def _combined() -> dict[Any, Callable[[Any, Any], Index]]:
 
 
 def product(values: Iterable[Any]) -> Index:
-    """Product of indices, dims or ints."""
+    """The product of indices, dims or ints."""
     return functools.reduce(operator.mul, (Index.of(v) for v in values), Index.of(1))
 
 
 def flatten(index: Iterable[Any], shape: Iterable[Any]) -> Index:
-    """Row-major linear address of a multi-index in an array of the given shape."""
+    """The row-major linear address of a multi-index in an array of the given shape."""
     address = Index({})
     for i, extent in zip(index, shape, strict=True):
         address = address * Index.of(extent) + Index.of(i)
@@ -532,7 +533,7 @@ def flatten(index: Iterable[Any], shape: Iterable[Any]) -> Index:
 
 
 def unflatten(address: Index, shape: Iterable[Any]) -> tuple[Index, ...]:
-    """Multi-index of a row-major linear address; the inverse of :func:`flatten`."""
+    """The multi-index for a row-major linear address; the inverse of :func:`flatten`."""
     extents = [Index.of(s) for s in shape]
     result: list[Index] = []
     for position in range(len(extents) - 1, -1, -1):
@@ -554,9 +555,8 @@ def to_text(
     extremum_text: Callable[[str], str] = str,
     dim_text: Callable[[str], str] = str,
 ) -> str:
-    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C;
-    ``extremum_text`` says how ``min`` and ``max`` are called, ``dim_text`` what the text calls a named
-    dim."""
+    """Readable text with as few parentheses as possible. ``divide`` is ``/`` for C; ``extremum_text`` gives
+    the names of ``min`` and ``max``, and ``dim_text`` the text for a named dim."""
     text, _ = _text(index, _Spelling(value_text, divide, extremum_text, dim_text))
     return text
 
@@ -590,7 +590,7 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
                 for side, text in ((atom.a, a), (atom.b, b))
             )
             return f"{spelling.extremum_text(atom.kind)}({a}, {b})"
-        if spelling.divide == "/" and not _divides_no_negative(atom):  # C truncates
+        if spelling.divide == "/" and not _divides_no_negative(atom):  # division in C truncates
             name = "fx_floor_div" if isinstance(atom, Quotient) else "fx_floor_mod"
             return f"{name}({a}, {b})"
         is_unclear = a_sum or ("*" in a and isinstance(atom, Remainder))
@@ -619,7 +619,7 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
 
     parts: list[str] = []
     terms = sorted(index.terms.items(), key=lambda t: (not t[0], t[1] < 0))
-    if terms[0][1] < 0 < terms[-1][1]:  # 8 - i
+    if terms[0][1] < 0 < terms[-1][1]:  # write 8 - i, not -i + 8
         terms.insert(0, terms.pop())
     for monomial, coeff in terms:
         factors = [atom_text(a) for a in sorted(monomial, key=lambda a: isinstance(a, DimVar))]
@@ -637,7 +637,7 @@ def _text(index: Index, spelling: _Spelling) -> tuple[str, bool]:
 
 
 def _shared_by_two(index: Index) -> tuple[Index, Index] | None:
-    """(inside, factor) with index == inside*factor, of two terms with variables in common."""
+    """(inside, factor) with index == inside*factor, for two terms with common variables."""
     if len(index.terms) != 2:
         return None
     (one, first), (other, second) = index.terms.items()

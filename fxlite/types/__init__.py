@@ -1,4 +1,4 @@
-"""Types of values: dtypes, dims with what is known of them, and conditions on dims."""
+"""Types of values: dtypes, dims and the facts about them, and conditions on dims."""
 
 from fxlite.types.tensor_type import TensorType, parse_type, type_of
 

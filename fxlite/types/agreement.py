@@ -1,13 +1,13 @@
-"""Whether two results agree: the one comparer of the project, and its only tolerances.
+"""Whether two results agree: the only comparison in the project, with its only tolerances.
 
-In: what is expected, what was found, what may differ (:class:`Exactness`) and how many operations
-lie behind the numbers (:class:`Chain`). Out: an :class:`Agreement`, which says the place that is
-off most, what is expected and found there, the error and the bound, as text and as data.
+In: the expected and the actual result, what may differ (:class:`Exactness`), and how many operations
+produced the numbers (:class:`Chain`). Out: an :class:`Agreement`, which gives the place with the largest
+error, the expected and the actual value there, the error and the bound, as text and as data.
 
-Compared are, in this order: nesting, shapes and dtypes, places of NaN and infinities, values. A
-float may be off by :func:`bound` times the largest finite number that is expected in its array: the
-terms of a sum are as large as that, also where they cancel. docs/numerics.md derives the bound. A
-complex number is compared as two floats, its parts; the largest one is that among all parts.
+The comparison covers, in this order: nesting, shapes and dtypes, places of NaN and infinities, values.
+A float may differ by :func:`bound` times the largest finite number that is expected in its array: the
+terms of a sum can be as large as that, even where they cancel. docs/numerics.md derives the bound. A
+complex number is compared as two floats, its parts; the largest number is taken among all parts.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ CONFIDENCE = 4.0
 
 @dataclass(frozen=True)
 class Chain:
-    """The longest way from an input to a result: how many ``operations`` round, how many ``terms``
-    their sums and products have together, and how many ``products`` of matrices are among them,
-    computed with a ``precision`` of :data:`OPERAND`. :func:`fxlite.show.node_cost.longest_chain`
-    counts."""
+    """The longest path from an input to a result: the number of ``operations`` that round, the number of
+    ``terms`` in all their sums and products, and the number of matrix ``products`` among them, which are
+    computed with a ``precision`` of :data:`OPERAND`. :func:`fxlite.show.node_cost.longest_chain` counts
+    them."""
 
     operations: int = 0
     terms: int = 0
@@ -58,11 +58,11 @@ class Chain:
     precision: str = "highest"
 
     def then(self, other: Chain) -> Chain:
-        """One behind the other."""
+        """This chain followed by the other one."""
         return self._with(other, operator.add)
 
     def at_least(self, other: Chain) -> Chain:
-        """The longer of both, count by count."""
+        """The larger of both, count by count."""
         return self._with(other, max)
 
     def _with(self, other: Chain, combined: Callable[[int, int], int]) -> Chain:
@@ -78,9 +78,9 @@ USUAL = Chain(operations=3, terms=512, products=1)
 
 
 def bound(dtype: Any, chain: Chain = USUAL) -> float:
-    """How far two results may be apart, as a part of the largest number: each of the two is rounded
-    in every operation. Half types are computed in float32 and rounded once for each operation. 0
-    for integers; of complex numbers it is that of their parts."""
+    """How much two results may differ, relative to the largest number, given that both are rounded in
+    every operation. Half types are computed in float32 and rounded once for each operation. The bound is
+    0 for integers; for complex numbers it is that of their parts."""
     kind = dtypes.dtype(dtype).real
     name = kind.name
     if not kind.is_float:
@@ -90,13 +90,13 @@ def bound(dtype: Any, chain: Chain = USUAL) -> float:
     if kind.is_half:
         allowed += _grown(UNIT[name], 2 * chain.operations)
     if kind.compute is dtypes.float32 and chain.precision != "highest":
-        # one of the two rounds both operands of each product
+        # one of the two results comes from products whose operands are both rounded
         allowed += _grown(OPERAND[chain.precision], 2 * max(chain.products, 1))
     return allowed
 
 
 def _grown(unit: float, roundings: int) -> float:
-    """The error of that many roundings: their sum, or what is likely where there are many."""
+    """The error of that many roundings: their sum, or the likely error if there are many."""
     return unit * min(float(roundings), CONFIDENCE * math.sqrt(roundings))
 
 
@@ -107,21 +107,21 @@ DEFAULT_DB = 30.0
 
 @dataclass(frozen=True)
 class Exactness:
-    """What may differ between two results, or change in those of a program.
+    """How two results, or the results of a program before and after a pass, may differ.
 
-    - ``exact``: nothing; NaN stays NaN and the sign of zeros counts (the bits inside a NaN do not).
-    - ``allclose``: rounding. Numbers differ by at most ``atol + rtol * (largest finite number
-      expected)``; without ``rtol`` it is the :func:`bound` of the dtype. Rounding makes no finite
-      number of a NaN or an infinity and none of them of a finite number: so what is finite stays
-      finite and close, what is not stays so (an infinity may become a NaN: ``inf * (2 - 1)`` and
-      ``2 * inf - inf``, unless the ``same_program`` is computed twice).
-    - ``sqnr``: quantization. Ten times the decimal logarithm of (power of the result) / (power of
-      the error) is at least ``db``; what is finite stays finite; float dtypes may differ.
-    - ``changes``: a pass that means to change results, as pruning does. Their structure, shapes and
-      dtypes stay; ``metric``, a function of a module that is larger for a better one, may be lower
-      by ``drop`` at most.
+    - ``exact``: not at all. NaN stays NaN, and the sign of zeros counts (the bits inside a NaN do not).
+    - ``allclose``: by rounding. Numbers differ by at most ``atol + rtol * (largest expected finite
+      number)``; without ``rtol``, the :func:`bound` of the dtype is used. Finite numbers stay finite,
+      and NaN and infinities do not become finite. An infinity may become a NaN, because
+      ``inf * (2 - 1)`` and ``2 * inf - inf`` differ, unless ``same_program`` says that one program was
+      computed twice.
+    - ``sqnr``: by quantization. Ten times the decimal logarithm of (power of the result) / (power of
+      the error) is at least ``db``. Finite numbers stay finite; float dtypes may differ.
+    - ``changes``: as a pass intends that changes results, such as pruning. Structure, shapes and dtypes
+      stay. ``metric``, a function of a module that is larger for a better one, may decrease by at most
+      ``drop``.
 
-    Integers and bools are equal, except for ``sqnr``, where integers count as numbers."""
+    Integers and bools must be equal, except with ``sqnr``, which treats integers as numbers."""
 
     kind: str
     rtol: float | None = None
@@ -148,27 +148,27 @@ computed = Exactness("allclose", same_program=True)
 
 @checked
 def allclose(rtol: float | None = None, atol: float | None = None) -> Exactness:
-    """Rounding may differ, see :class:`Exactness`; without ``rtol`` as much as the dtype and the
-    operations behind a number explain."""
+    """Results may differ by rounding, see :class:`Exactness`; without ``rtol``, by as much as the dtype and
+    the number of operations explain."""
     return Exactness("allclose", rtol, atol)
 
 
 @checked
 def sqnr(db: float = DEFAULT_DB) -> Exactness:
-    """The result keeps a signal-to-noise ratio of ``db`` decibels, see :class:`Exactness`."""
+    """The result has a signal-to-noise ratio of at least ``db`` decibels, see :class:`Exactness`."""
     return Exactness("sqnr", db=db)
 
 
 @checked
 def changes(metric: Callable[[Any], float] | None = None, drop: float = 0.0) -> Exactness:
-    """The results may be others, see :class:`Exactness`; ``metric(module)``, such as the accuracy
-    on data of yours, may be lower than before by ``drop`` at most."""
+    """The results may change, see :class:`Exactness`. ``metric(module)``, such as the accuracy on your
+    data, may decrease by at most ``drop``."""
     return Exactness("changes", metric=metric, drop=drop)
 
 
 def as_exactness(value: Exactness | str) -> Exactness:
-    """An Exactness itself, or the one that "exact", "allclose", "sqnr" or "changes"
-    names. Raises ArgumentError."""
+    """An Exactness unchanged, or the one named "exact", "allclose", "sqnr" or "changes". Raises
+    ArgumentError for any other value."""
     if isinstance(value, Exactness):
         return value
     if value not in KINDS:
@@ -181,14 +181,15 @@ def as_exactness(value: Exactness | str) -> Exactness:
 # -- what was found --------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Agreement:
-    """How two results compare: of the one that does not agree, or else of the one that is off most.
+    """The outcome of a comparison, for the first array that disagrees or, if all agree, for the array with
+    the largest error.
 
-    ``problem`` is "" where they agree, else "structure", "type", "value" or "noise"; ``result`` is
-    the number of the array among those of a nested result, None where there is one alone. ``place``
-    is an index: of the element that is off most or, where every bit counts, of the first one;
-    ``expected`` and ``actual`` stand there (or describe results that cannot be compared).
-    ``error`` is the largest, ``bound`` what is allowed, both as parts of the largest number
-    expected; for ``sqnr`` they are decibels. ``wrong`` of ``size`` elements differ by more."""
+    ``problem`` is "" if they agree, else "structure", "type", "value" or "noise". ``result`` is the
+    number of the array in a nested result; None for a single array. ``place`` is the index of the element
+    with the largest error or, if every bit counts, of the first wrong element. ``expected`` and
+    ``actual`` are the values there, or describe results that cannot be compared. ``error`` is the largest
+    error and ``bound`` the allowed one, both relative to the largest expected number; for ``sqnr`` they
+    are in decibels. ``wrong`` of ``size`` elements exceed the bound."""
 
     problem: str = ""
     result: int | None = None
@@ -225,7 +226,7 @@ class Agreement:
         return text
 
     def data(self) -> dict[str, Any]:
-        """The fields as numbers and texts."""
+        """The fields as a dict of numbers and texts."""
         found = dict(vars(self))
         found["place"] = None if self.place is None else list(self.place)
         for name in ("expected", "actual"):
@@ -234,7 +235,7 @@ class Agreement:
 
 
 def leaves(value: Any) -> list[Array]:
-    """The arrays of a nested result, in order; None is a part that is not an array."""
+    """The arrays of a nested result, in order, with None for each part that is not an array."""
     if value is None:
         return []
     if isinstance(value, dict):
@@ -245,7 +246,7 @@ def leaves(value: Any) -> list[Array]:
 
 
 def structure(value: Any) -> Any:
-    """A nested result without its arrays, to compare."""
+    """A nested result without its arrays, for comparisons."""
     if isinstance(value, dict):
         return [(key, structure(v)) for key, v in value.items()]
     if isinstance(value, (tuple, list)):
@@ -260,8 +261,8 @@ def compare(
     chain: Chain = USUAL,
     spread: Sequence[Array] | None = None,
 ) -> Agreement:
-    """Compare two nested results. ``spread``: for each array the absolute error of its elements
-    that was measured, which is allowed beside the bound; infinite where anything may stand."""
+    """Compare two nested results. ``spread`` holds, for each array, measured absolute errors of its
+    elements, which are allowed in addition to the bound; infinity allows any value."""
     if structure(expected) != structure(actual):
         return Agreement("structure", None, None, _shown(expected), _shown(actual))
     arrays = leaves(expected)
@@ -305,13 +306,13 @@ def _compare_arrays(e: Array, a: Array, promise: Exactness, chain: Chain, spread
 
 
 def _compare_parts(e: Array, a: Array, promise: Exactness, chain: Chain, spread: Array | None) -> Agreement:
-    """Complex numbers as twice as many real ones; what is found is said of the numbers."""
+    """Compare complex numbers as twice as many real ones; the outcome refers to the complex numbers."""
     room = None if spread is None else np.stack([spread, spread], -1)
     found = _compare_arrays(_parts(e), _parts(a), promise, chain, room)
     if found.place is None:
         return replace(found, size=e.size)
     place = found.place[:-1]
-    wrong = -(-found.wrong // 2)  # at least
+    wrong = -(-found.wrong // 2)  # a lower bound
     return replace(found, place=place, expected=e[place], actual=a[place], wrong=wrong, size=e.size)
 
 
@@ -326,7 +327,7 @@ def _dtypes_fit(expected: Any, actual: Any, promise: Exactness) -> bool:
 
 
 def _equal(e: Array, a: Array, is_float: bool, spread: Array | None) -> Agreement:
-    """Every element; of floats the sign of zeros counts, and NaNs are alike."""
+    """Compare every element for equality; the sign of zeros counts for floats, and NaN equals NaN."""
     if e.tobytes() == a.tobytes():
         return Agreement(size=e.size)
     same = e == a
@@ -358,7 +359,7 @@ def _close(e: Array, a: Array, dtype: DType, promise: Exactness, chain: Chain, s
     room = relative * largest + relative / UNIT[dtype.name] * LEAST[dtype.name]
     room += promise.atol or 0.0
     worst = float(errors.max(initial=0.0))
-    if not worst <= room:  # or it is NaN
+    if not worst <= room:  # also true if it is NaN
         same = (x == y) | np.isnan(x) & np.isnan(y) if promise.same_program else ~np.isfinite(y)
         errors = np.where(finite & np.isfinite(y), errors, np.where(~finite & same, 0.0, np.inf))
         worst = float(errors.max(initial=0.0))

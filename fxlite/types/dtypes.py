@@ -1,14 +1,14 @@
-"""Data types: one record for each dtype a value may have, NumPy's promotion rules, and which arrays
-may enter a program.
+"""Data types: one record for each dtype that a value may have, NumPy's promotion rules, and the check of
+arrays that enter a program.
 
 In: names (``"f32"``), NumPy dtypes, Python scalars. Out: :class:`DType` constants such as
-:data:`float32`, and :func:`result_type`, which answers what NumPy answers (NEP 50: a Python scalar
-is weak and takes the dtype of the array beside it). What files, pictures, text and emitted C know
-about a dtype stands in its record; a new dtype is a new record here, and the scalar functions of
-its C type in ``codegen/c/fx_math.h``. An input, weight or constant becomes a plain ndarray of the
-same values, or a DTypeError says why not: a subclass gives operations another meaning (a masked
-array leaves elements out, ``*`` of a matrix is a product of matrices), which neither a graph nor
-compiled code would keep.
+:data:`float32`, and :func:`result_type`, which gives the same answers as NumPy (NEP 50: a Python scalar
+is weak and takes the dtype of the array that it is combined with). Files, pictures, text and emitted C
+take everything about a dtype from its record; a new dtype needs a new record here, and the scalar
+functions of its C type in ``codegen/c/fx_math.h``. An input, weight or constant becomes a plain ndarray
+of the same values, or raises DTypeError: a subclass gives operations another meaning (a masked array
+leaves elements out, ``*`` of matrices is a matrix product), which neither a graph nor compiled code would
+preserve.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ NUMBERS = (bool, int, float, complex)
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One data type. There is one object of each, so that they are compared by identity.
+    """One data type. There is one object for each, so they are compared by identity.
 
-    - ``name``: what prints in types (``f32``); in capitals it is the name in safetensors files.
-    - ``long_name``: what NumPy calls it.
+    - ``name``: the name in printed types (``f32``); in capitals, the name in safetensors files.
+    - ``long_name``: NumPy's name.
     - ``numpy``: the NumPy dtype.
-    - ``buffer``: the characters that NumPy's buffers give for what is stored, of complex numbers
-      what follows the ``Z``. The size of an item tells ``int`` from ``long``, and these apart.
-    - ``c_name``: how C and CUDA spell the type of a value in a register.
-    - ``colours``: fill and border in pictures. The usual float32 is pale, what is rare in a model
-      of floats is not.
-    - ``c_stored``: how C and CUDA spell the type of a value in memory, where that is another.
-    - ``c_note``: what C has in memory, in words, where the type does not say it.
-    - ``c_suffix``: what ends a literal in C. Those of signed types need it only from 2**31 on.
-    - ``cuda_name``: how CUDA spells the type of a value in memory, where C has another.
+    - ``buffer``: the format characters of NumPy's buffers for the stored type; for complex numbers, the
+      part after the ``Z``. Types that share a character, such as ``int`` and ``long``, differ in size.
+    - ``c_name``: the C and CUDA type of a value in a register.
+    - ``colours``: fill and border in pictures. The usual float32 is pale; types that are rare in a model
+      of floats are not.
+    - ``c_stored``: the C and CUDA type of a value in memory, if that is another one.
+    - ``c_note``: what C has in memory, in words, if the type does not tell.
+    - ``c_suffix``: the suffix of a literal in C. Signed types need it only from 2**31 on.
+    - ``cuda_name``: the CUDA type of a value in memory, if C has another one.
     """
 
     name: str
@@ -101,17 +101,17 @@ class DType:
 
     @property
     def is_inexact(self) -> bool:
-        """True for floats and for complex numbers, which are two of them: what rounds."""
+        """True for dtypes whose operations round: floats, and complex numbers, which are two floats."""
         return self.kind == "float" or self.kind == "complex"
 
     @property
     def real(self) -> DType:
-        """The dtype of a part of a complex number; other dtypes themselves."""
+        """The dtype of the parts of a complex number; any other dtype itself."""
         return self if self.kind != "complex" else dtype(self.numpy.type().real.dtype)
 
     @property
     def is_half(self) -> bool:
-        """True for floats of 16 bits, which are stored as their bits and computed in float32."""
+        """True for 16-bit floats, which are stored as bits and computed in float32."""
         return self.kind == "float" and self.numpy.itemsize == 2
 
     @property
@@ -129,27 +129,27 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """The dtype arithmetic is done in: half types are computed in float32, and every op of a
-        program rounds its result, as NumPy does."""
+        """The dtype of the arithmetic: half types are computed in float32, and every op of a program rounds
+        its result, as in NumPy."""
         return float32 if self.is_half else self
 
     @functools.cached_property
     def accumulator(self) -> DType:
-        """The dtype of sums and products, NumPy's: integers are added up in 64 bits."""
+        """The dtype of sums and products, as in NumPy: integers are accumulated in 64 bits."""
         return self if self.is_inexact else dtype(np.zeros(1, self.numpy).sum().dtype)
 
     @property
     def stored(self) -> np.dtype[Any]:
-        """The NumPy dtype under which an array crosses into compiled code: NumPy's buffers know no
-        dtypes of other libraries, so those go as their bits."""
+        """The NumPy dtype with which an array is passed to compiled code: NumPy's buffers do not support
+        dtypes of other libraries, so these are passed as their bits."""
         return np.dtype(f"u{self.itemsize}") if self.numpy.kind == "V" else self.numpy
 
     def __getitem__(self, shape: Any) -> TensorType:
-        """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the dims' facts. Raises
-        ShapeError for what is not a size."""
+        """``fx.float32[B, T, 64]``: the type ``f32[B,T,64]``, with the facts of its dims. Raises
+        ShapeError for an entry that is not a size."""
         return above("array_type")(self, shape)  # type: ignore[no-any-return]
 
-    __iter__ = None  # a dtype is not a sequence of types: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over a dtype would otherwise never end
 
     def __repr__(self) -> str:
         return self.name
@@ -200,7 +200,7 @@ INTEGERS = tuple(d for d in ALL if d.is_integer)
 COMPLEX = tuple(d for d in ALL if d.is_complex)
 
 BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
-_LONGEST = 100  # characters of the name of a dtype
+_LONGEST = 100  # characters in the name of a dtype
 BY_NUMPY = {d.numpy: d for d in ALL}
 #: What is asked for most: dtypes themselves, those of arrays, and their names.
 _USUAL: dict[Any, DType] = {**BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
@@ -218,14 +218,14 @@ _OTHER_IN_NUMPY = {name: np.dtype(name) for name, known in BY_NAME.items() if _d
 
 
 def as_numpy_reads(value: Any) -> Any:
-    """An argument of one of NumPy's functions or methods, where a text that names another dtype in NumPy is that
+    """An argument of a NumPy function or method; a text that names another dtype in NumPy than here becomes NumPy's
     dtype."""
     return _OTHER_IN_NUMPY.get(value, value) if type(value) is str else value
 
 
 def dtype(value: Any) -> DType:
-    """The :class:`DType` meant by a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type,
-    a Python type (``complex`` is c128, ``float`` f64, ``int`` i64, ``bool`` bool) or a DType.
+    """The :class:`DType` for a name (``"f32"``, ``"float32"``), a NumPy dtype or scalar type, a Python
+    type (``complex`` is c128, ``float`` f64, ``int`` i64, ``bool`` bool) or a DType.
 
     Raises DTypeError for anything else."""
     try:
@@ -248,9 +248,9 @@ _PROMOTED: dict[tuple[Any, ...], DType] = {}
 
 
 def result_type(*operands: DType | Number) -> DType:
-    """The dtype NumPy gives to arithmetic on these operands. Python scalars are weak (NEP 50).
+    """The dtype that NumPy gives to arithmetic on these operands. Python scalars are weak (NEP 50).
 
-    Raises DTypeError where NumPy (with ml_dtypes) has no common type."""
+    Raises DTypeError if NumPy (with ml_dtypes) has no common type."""
     key = tuple(o if isinstance(o, DType) else type(o) for o in operands)
     found = _PROMOTED.get(key)
     if found is None:
@@ -264,7 +264,7 @@ def _promote(operands: list[Any]) -> DType:
     strong = [o for o in operands if isinstance(o, DType)]
     weak = [o for o in operands if not isinstance(o, DType)]
     try:
-        if bfloat16 in strong and weak:  # ml_dtypes: a Python scalar beside bfloat16 is not weak
+        if bfloat16 in strong and weak:  # ml_dtypes: a Python scalar combined with bfloat16 is not weak
             ones = [np.ones((), o.numpy) for o in strong]
             return dtype(functools.reduce(np.add, [*ones, *weak]).dtype)
         return dtype(np.result_type(*(o.numpy for o in strong), *weak))
@@ -274,10 +274,10 @@ def _promote(operands: list[Any]) -> DType:
 
 
 def literal(value: Number, dtype: DType, wraps: bool = False) -> Any:
-    """A Python number as an element of ``dtype``, as NumPy converts one (NEP 50): rounded to it,
-    truncated to an integer, or, with ``wraps``, taken modulo the integers that there are.
+    """A Python number converted to an element of ``dtype`` as NumPy does it (NEP 50): rounded, or
+    truncated for an integer dtype. With ``wraps``, an integer that is out of range wraps around.
 
-    Raises LiteralError where the dtype does not hold it."""
+    Raises LiteralError if the dtype cannot represent it."""
     if dtype.is_complex:
         number = complex(value)
         return number if dtype is complex128 else complex(_rounded(number, dtype))
@@ -314,7 +314,7 @@ def _rounded(value: float | complex, dtype: DType) -> Any:
 
 
 def of_value(value: Any) -> DType:
-    """dtype of an array or Python scalar (a Python float is f64 here, not weak)."""
+    """The dtype of an array or Python scalar (here a Python float is f64, not weak)."""
     return dtype(value.dtype if hasattr(value, "dtype") else type(value))
 
 
@@ -323,8 +323,9 @@ Array = np.ndarray[Any, Any]
 
 
 def plain_array(value: Any, what: str = "") -> Array:
-    """``value`` as an ndarray of a known dtype in this machine's byte order; ``what`` is its name
-    in messages. Files in memory (np.memmap) and Parameters are plain, too. Raises DTypeError."""
+    """``value`` as an ndarray of a known dtype in this machine's byte order; ``what`` is its name in
+    messages. Memory-mapped files (np.memmap) and Parameters are accepted, too. Raises DTypeError for other
+    subclasses and dtypes."""
     require_plain(value, what)
     if type(value) is np.ndarray and value.dtype in BY_NUMPY:
         return value
@@ -351,15 +352,15 @@ def plain_array(value: Any, what: str = "") -> Array:
 
 
 def is_same_array(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same; NaN is like NaN."""
+    """Whether two arrays have the same contents; NaN equals NaN."""
     if a is b or a.dtype != b.dtype or a.dtype.isbuiltin != 1:
         return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 
 def require_plain(value: Any, what: str = "") -> None:
-    """Raise DTypeError for an array of a class that gives operations another meaning. What is no
-    array passes."""
+    """Raise DTypeError for an array of a class that gives operations another meaning. Values that are not
+    arrays are accepted."""
     kind = type(value)
     if kind in (np.ndarray, np.memmap) or not isinstance(value, np.ndarray):
         return

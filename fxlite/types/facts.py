@@ -1,4 +1,4 @@
-"""What is known of the values of a named dim: bounds, and what they are multiples of.
+"""Facts about the values of a named dim: bounds, and a number of which they are multiples.
 
 In: numbers, or text such as ``1..512%8``. Out: :class:`Facts`.
 """
@@ -14,8 +14,8 @@ from fxlite.base.outside_text import LARGEST_INT
 
 @dataclass(frozen=True)
 class Facts:
-    """What every value of a named dim fulfils: ``minimum <= value <= maximum`` (None: no bound),
-    and ``multiple_of`` divides it. Raises ArgumentError where no value does."""
+    """Conditions that every value of a named dim fulfils: ``minimum <= value <= maximum`` (None: no
+    bound), and ``multiple_of`` divides it. Raises ArgumentError if no value fulfils them."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -39,18 +39,18 @@ class Facts:
 
     @property
     def lowest(self) -> int:
-        """The smallest value there is."""
+        """The smallest possible value."""
         return -(-self.minimum // self.multiple_of) * self.multiple_of
 
     @property
     def highest(self) -> int | None:
-        """The largest value there is; None where there is none."""
+        """The largest possible value; None if there is none."""
         if self.maximum is None:
             return None
         return self.maximum // self.multiple_of * self.multiple_of
 
     def broken_by(self, value: int) -> str | None:
-        """What a value must be and is not: ``at most 512``; None where it fulfils the facts."""
+        """The condition that a value violates, such as ``at most 512``; None if it fulfils all."""
         if value < self.minimum:
             return f"at least {self.minimum}"
         if self.maximum is not None and value > self.maximum:
@@ -60,7 +60,7 @@ class Facts:
         return None
 
     def nearest(self, value: int) -> int:
-        """The value nearest to a wished one; of two the larger."""
+        """The possible value that is nearest to the given one; of two, the larger."""
         value = -(-value // self.multiple_of) * self.multiple_of
         if self.highest is not None:
             value = min(value, self.highest)
@@ -78,8 +78,8 @@ _FACTS = re.compile(r"(?:(\d{0,19})\.\.(\d{0,19}))?(?:%(\d{1,19}))?")
 
 
 def parse_facts(text: str) -> Facts:
-    """``"1..512%8"`` -> from 1 to 512, a multiple of 8; each part may be left out. Raises
-    ArgumentError."""
+    """Facts from text: ``"1..512%8"`` means from 1 to 512 and a multiple of 8; each part may be left out.
+    Raises ArgumentError for other text."""
     found = _FACTS.fullmatch(text.replace(" ", ""))
     if not text.strip() or found is None:
         raise ArgumentError(f"{text!r} does not say facts of a dim; write MIN..MAX%MULTIPLE, 1..512%8")

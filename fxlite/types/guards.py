@@ -1,11 +1,10 @@
-"""Guards: conditions on named dims that a call must fulfil; and all that a graph knows and requires
-of its named dims.
+"""Guards: conditions on named dims that a call must fulfil, and the part of a graph that holds them.
 
-In: checks that a traced program makes of its own sizes (``assert x.shape[1] <= self.max_len``), and
-the facts declared with ``fx.dims``. Out: :class:`Guard` records, which are decided while tracing
-where that can be, kept by the graph where not, and checked in every call, whatever the back end;
-:class:`DimConditions`, the part of a graph that holds them and lets it have one symbol for each
-name.
+In: checks in a traced program on its own sizes (``assert x.shape[1] <= self.max_len``), and the facts
+declared with ``fx.dims``. Out: :class:`Guard` records, which are decided while tracing if possible;
+otherwise the graph keeps them, and every call checks them, whatever the back end.
+:class:`DimConditions` is the part of a graph that holds them and ensures that there is one symbol for
+each name.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Guard:
-    """``left relation right`` must hold. ``loc`` is the check in the program, with its text as the
-    expression; None for a fact of a declared dim. Where it comes from does not count in ``==``."""
+    """The condition ``left relation right``. ``loc`` is the place of the check in the program, with its
+    text as the expression; None for a fact of a declared dim. ``==`` ignores ``loc``."""
 
     left: Dim
     relation: str
@@ -48,12 +47,12 @@ class Guard:
 
     @property
     def names(self) -> frozenset[str]:
-        """The named dims it speaks of."""
+        """The named dims in the condition."""
         return shapes.names((self.left, self.right))
 
     @property
     def reason(self) -> str:
-        """``T <= 512 is required by model.py:12: assert x.shape[1] <= self.max_len``"""
+        """A text for messages: ``T <= 512 is required by model.py:12: assert x.shape[1] <= self.max_len``."""
         if self.loc is None:
             return f"{self} is required (declared by fx.dims)"
         said = f": {self.loc.expression}" if self.loc.expression else ""
@@ -65,13 +64,13 @@ class Guard:
         return Guard(left, self.relation, right, self.loc)
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it holds for these sizes, which must name all its dims."""
+        """Whether it holds for these sizes, which must include all its dims."""
         names, function = _function(self)
         return bool(function(*[sizes[name] for name in names]))
 
 
 def _side(dim: Dim) -> str:
-    """A dim as text, ``T % 8`` where sympy says ``Mod(T, 8)``."""
+    """A dim as text, with ``T % 8`` for sympy's ``Mod(T, 8)``."""
     if isinstance(dim, sympy.Mod):
         value, by = (f"({a})" if a.is_Add or a.is_Mul else str(a) for a in dim.args)
         return f"{value} % {by}"
@@ -80,7 +79,8 @@ def _side(dim: Dim) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _function(guard: Guard) -> tuple[list[str], Any]:
-    """The names of the dims, and a function of their values. Its text is made of dims alone."""
+    """The names of the dims, and a function of their values, compiled from text that contains nothing but
+    dims."""
     names = sorted(guard.names)
     meaning = {"Min": min, "Max": max, "Mod": lambda a, b: a % b, "__builtins__": {}}
     return names, eval(f"lambda {', '.join(names)}: {guard}", meaning)
@@ -100,8 +100,8 @@ def of_facts(dim: FactSymbol) -> list[Guard]:
 
 
 def remaining(guards: Iterable[Guard], env: Mapping[str, Dim], title: str) -> tuple[Guard, ...]:
-    """The guards for other dims: those that are still open. Raises ShapeError for one that cannot
-    hold, with ``title`` before the reason."""
+    """The guards after dims are replaced as in ``env``, without those that always hold then. Raises
+    ShapeError for one that cannot hold, with ``title`` before the reason."""
     found: dict[Guard, None] = {}
     for guard in guards:
         new = guard.substitute(env)
@@ -115,7 +115,7 @@ def remaining(guards: Iterable[Guard], env: Mapping[str, Dim], title: str) -> tu
 
 
 def check(guards: Iterable[Guard], sizes: Mapping[str, int], title: str) -> None:
-    """Raise ShapeError for a guard that these sizes break. One about other dims is left alone."""
+    """Raise ShapeError for a guard that these sizes violate. Guards on dims without a size are skipped."""
     for guard in guards:
         if guard.names <= sizes.keys() and not guard.holds(sizes):
             given = ", ".join(f"{n}={sizes[n]}" for n in sorted(guard.names))
@@ -125,8 +125,8 @@ def check(guards: Iterable[Guard], sizes: Mapping[str, int], title: str) -> None
 def fitting_sizes(
     dims: Mapping[str, FactSymbol], guards: Iterable[Guard], wished: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Sizes near the wished ones that fulfil the facts of ``dims`` and the guards; None where a
-    search of one dim at a time finds none."""
+    """Sizes near the requested ones that fulfil the facts of ``dims`` and the guards; None if a search
+    that changes one dim at a time finds none."""
     sizes = {n: dims[n].facts.nearest(v) if n in dims else v for n, v in wished.items()}
     done: list[Guard] = []
     for guard in guards:
@@ -147,7 +147,7 @@ _REACH = 1024
 
 
 def _changed(sizes: dict[str, int], name: str, dims: Mapping[str, FactSymbol]) -> Iterator[dict[str, int]]:
-    """The sizes with one dim changed, the nearest first."""
+    """The sizes with one dim changed, the smallest change first."""
     for distance in range(1, _REACH):
         for value in (sizes[name] + distance, sizes[name] - distance):
             allowed = name not in dims or dims[name].facts.broken_by(value) is None
@@ -167,8 +167,7 @@ _SYMBOLS: dict[type[ast.cmpop], str] = {
 
 
 def from_ast(test: ast.expr, text: str, loc: Location | None = None) -> list[Guard]:
-    """The guards that an expression such as ``1 <= T <= 512 and T % 8 == 0`` says. Raises
-    ParseError."""
+    """The guards in an expression such as ``1 <= T <= 512 and T % 8 == 0``. Raises ParseError."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [guard for value in test.values for guard in from_ast(value, text, loc)]
     if not isinstance(test, ast.Compare) or any(type(o) not in _SYMBOLS for o in test.ops):
@@ -203,7 +202,7 @@ def facts_text(dim: FactSymbol) -> str:
 
 
 def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
-    """The named dim whose :func:`facts_text` says these guards. Raises ParseError."""
+    """The named dim whose :func:`facts_text` stands for these guards. Raises ParseError."""
     facts: dict[str, int] = {}
     names: set[str] = set()
     for guard in guards:
@@ -225,7 +224,7 @@ def facts_from(guards: Iterable[Guard], text: str) -> FactSymbol:
 
 # -- the conditions of a graph ---------------------------------------------------------------------
 class DimConditions:
-    """The conditions on the named dims of a graph. ``record`` takes what undoes an edit of them."""
+    """The conditions on the named dims of a graph. ``record`` receives the inverse of each edit of them."""
 
     def __init__(self, record: Callable[[Any], None]) -> None:
         #: Named dims with facts, by name: the graph has one symbol for each name.
@@ -236,13 +235,13 @@ class DimConditions:
         self._record = record
 
     def become(self, other: DimConditions) -> None:
-        """Take the place of another graph's, unrecorded."""
+        """Take over all conditions of another graph in place of these, without a record for undo."""
         self.declared, self.specialized = dict(other.declared), other.specialized
         self._guards = other._guards
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What a call must fulfil besides the facts of ``declared``."""
+        """The conditions that a call must fulfil in addition to the facts of ``declared``."""
         return self._guards
 
     @guards.setter
@@ -255,12 +254,12 @@ class DimConditions:
         self.guards = guards
 
     def all(self) -> list[Guard]:
-        """All that the named dims must fulfil: declared facts and guards."""
+        """All conditions on the named dims: declared facts and guards."""
         facts = [g for dim in self.declared.values() for g in of_facts(dim)]
         return [*facts, *self._guards]
 
     def take(self, other: DimConditions, names: frozenset[str] | None) -> None:
-        """Add those of another graph (``names``: on these dims)."""
+        """Add the conditions of another graph (only those on ``names`` if given)."""
         chosen = {n: d for n, d in other.declared.items() if names is None or n in names}
         self.declared |= chosen
         self.specialized = other.specialized
@@ -269,15 +268,15 @@ class DimConditions:
             self.guards = (*self._guards, *kept)
 
     def with_own_dims(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Attributes with the graph's symbols for its named dims."""
+        """Attributes of a call with the graph's own symbols in place of named dims."""
         own = self.declared
         if shapes.names(list(kwargs.values())).isdisjoint(own):
             return kwargs
         return {k: shapes.substitute(v, own) for k, v in kwargs.items()}
 
     def declare(self, target: str, type: TensorType, inputs: Iterable[Node]) -> TensorType:
-        """Enter the named dims of a new input beside ``inputs``; its type with the graph's symbols.
-        Raises ArgumentError for a name that was declared with other facts."""
+        """Add the named dims of a new input, where ``inputs`` are the others; returns its type with the
+        graph's symbols. Raises ArgumentError for a name that was declared with other facts."""
         for dim in symbols.ordered_facts(type.shape):
             name = dim.name
             known = self.declared.get(name)

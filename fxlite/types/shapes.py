@@ -1,8 +1,8 @@
 """Dims: sizes of axes, as Python ints or as sympy expressions in named dims (``B``, ``4*D``).
 
-In: dim text, ints, sympy expressions. Out: the same in one normal form (an int wherever the value
-is known), arithmetic on them that never calls ``sympy.simplify``, and :class:`NamedDim`, the object
-a traced program sees as ``x.shape[0]`` when that size is a name.
+In: dim text, ints, sympy expressions. Out: the same in one normal form (an int if the value is known),
+arithmetic on them that never calls ``sympy.simplify``, and :class:`NamedDim`, the object that a traced
+program gets from ``x.shape[0]`` if that size is a name.
 
 Named dims are non-negative integers.
 """
@@ -46,10 +46,11 @@ def dims(
     max: int | Mapping[str, int] | None = None,
     multiple_of: int | Mapping[str, int] | None = None,
 ) -> Any:
-    """``B, T = fx.dims("B T", max=512)``: named dims to use in shapes and types, and what their
-    values fulfil. An option is for all of them, or a dict by name, ``max={"T": 512}``.
+    """Named dims for shapes and types, with facts about their values:
+    ``B, T = fx.dims("B T", max=512)``. An option applies to all of them, or is a dict by name:
+    ``max={"T": 512}``.
 
-    Facts decide comparisons while tracing and are checked when the program is called. Raises
+    Facts decide comparisons while tracing, and are checked when the program is called. Raises
     ArgumentError for facts that no size fulfils."""
     found = names.replace(",", " ").split()
     made = []
@@ -67,7 +68,7 @@ def dims(
 
 
 def normalize(value: Any) -> Dim:
-    """One normal form: a Python int where the value is known, else an expanded sympy expression."""
+    """A dim in normal form: a Python int if the value is known, else an expanded sympy expression."""
     if type(value) is int:
         return value
     if isinstance(value, NamedDim):
@@ -83,7 +84,7 @@ def normalize(value: Any) -> Dim:
 
 @functools.lru_cache(maxsize=4096)
 def _normal_form(value: Any) -> Any:
-    if value.has(sympy.floor):  # B // 2 on sympy's own symbols
+    if value.has(sympy.floor):  # from B // 2 on sympy's own symbols
         value = value.replace(sympy.floor, _floor_as_division)
     found = symbols.expanded(value) if value.is_Add or value.is_Mul or value.is_Pow else value
     return int(found) if found.is_Integer else found
@@ -94,7 +95,7 @@ def _floor_as_division(argument: Any) -> Any:
 
 
 def equal(a: Dim, b: Dim) -> bool:
-    """True if provably equal for all values of the named dims."""
+    """True if both dims are provably equal for all values of the named dims."""
     if a is b or (type(a) is int and type(b) is int):
         return bool(a == b)
     if a == b:
@@ -124,8 +125,8 @@ TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "==": "==", "!=": "!="}
 
 
 def decide(left: Dim, relation: str, right: Dim, known: Iterable[Guard] = ()) -> bool | None:
-    """Whether a relation of dims holds for all their values (True), for none (False), or depends on
-    them (None). ``known`` are guards that hold already."""
+    """Whether a relation between dims holds for all their values (True), for none (False), or depends on
+    them (None). ``known`` are guards that already hold."""
     if relation in (">", ">="):
         left, relation, right = right, TURNED[relation], left
     if relation in ("<", "!="):
@@ -166,7 +167,7 @@ def _follows(small: Dim, large: Dim, known: Iterable[Guard]) -> bool:
 
 
 def product(values: Iterable[Dim]) -> Dim:
-    """Number of elements: the product of dims."""
+    """The product of dims, such as the number of elements of a shape."""
     result: Dim = 1
     for value in values:
         result = result * value
@@ -174,8 +175,8 @@ def product(values: Iterable[Dim]) -> Dim:
 
 
 def matching_runs(a: Shape, b: Shape) -> list[tuple[range, range]] | None:
-    """The shortest runs of neighbouring axes of two shapes that have as many elements each, in order, as
-    of a reshape; None where no runs are known to. Axes of one element that are left have a run beside none."""
+    """The shortest runs of neighbouring axes of two shapes that have equally many elements, in order, as for a
+    reshape; None if no such runs can be proved. Axes of size 1 that are left over are paired with an empty run."""
     runs: list[tuple[range, range]] = []
     i = j = 0
     while i < len(a) and j < len(b):
@@ -198,7 +199,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
 
 
 def remainder(a: Dim, b: Dim) -> Dim:
-    """``a % b``, with the sign of b; 0 where b is known to divide a."""
+    """``a % b``, with the sign of b; 0 if b provably divides a."""
     if type(a) is int and type(b) is int:
         return a % b
     if type(b) is int and symbols.divides(b, a):
@@ -207,18 +208,18 @@ def remainder(a: Dim, b: Dim) -> Dim:
 
 
 def minimum(a: Dim, b: Dim, *more: Dim) -> Dim:
-    """The smallest of dims; ``Min(a, b)`` where that is not known."""
+    """The smallest of several dims; ``Min(a, b)`` if it is not known which one that is."""
     if more:
         return functools.reduce(minimum, (b, *more), a)
     if type(a) is int and type(b) is int:
         return min(a, b)
-    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # in a program that is being traced
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # the caller is a program that is being traced
         return for_user(minimum(normalize(a), normalize(b)))
     return _extreme(sympy.Min, a, b)
 
 
 def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
-    """The largest of dims; ``Max(a, b)`` where that is not known."""
+    """The largest of several dims; ``Max(a, b)`` if it is not known which one that is."""
     if more:
         return functools.reduce(maximum, (b, *more), a)
     if type(a) is int and type(b) is int:
@@ -228,7 +229,7 @@ def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
     return _extreme(sympy.Max, a, b)
 
 
-@functools.lru_cache(maxsize=8192)  # sympy takes 5 ms, and slices ask for the same ones many times
+@functools.lru_cache(maxsize=8192)  # sympy takes 5 ms, and slices ask for the same values many times
 def _extreme(function: Any, a: Dim, b: Dim) -> Dim:
     if at_least(a, b):
         return a if function is sympy.Max else b
@@ -238,7 +239,7 @@ def _extreme(function: Any, a: Dim, b: Dim) -> Dim:
 
 
 def names(value: Any) -> frozenset[str]:
-    """Names of the named dims in a dim or a (nested) sequence of dims."""
+    """The names of the named dims in a dim or a (nested) sequence of dims."""
     if isinstance(value, (tuple, list)):
         return frozenset().union(*(names(v) for v in value))
     if isinstance(value, NamedDim):
@@ -249,8 +250,8 @@ def names(value: Any) -> frozenset[str]:
 
 
 def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
-    """Replace named dims by the values in ``env``; works on nested tuples and lists, and leaves
-    everything that is not a dim alone."""
+    """Replace named dims by the values in ``env``, also in nested tuples and lists; values that are not
+    dims stay as they are."""
     if isinstance(value, (tuple, list)):
         return type(value)(substitute(v, env) for v in value)
     if isinstance(value, NamedDim):
@@ -262,16 +263,16 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
 
 
 def to_text(value: Dim) -> str:
-    """Dim as Python text: ``4*D``, ``(H + 1)//2``."""
+    """A dim as Python text: ``4*D``, ``(H + 1)//2``."""
     if getattr(value, "is_Symbol", False):
-        return str(value.name)  # sympy's printer takes its time
+        return str(value.name)  # sympy's printer is slow
     if is_expression(value) and value.has(sympy.Mod):
         value = value.replace(_has_parts, lambda e: symbols.FloorDiv(*symbols.in_parts(e), evaluate=False))
     return str(value)
 
 
 def _has_parts(value: Any) -> bool:
-    """Whether it is a sum of quotients, which is whole: ``T/2 - Mod(T, 2)/2``."""
+    """Whether a dim is a sum of fractions, whose value is an integer: ``T/2 - Mod(T, 2)/2``."""
     return isinstance(value, sympy.Add) and symbols.in_parts(value)[1] > 1
 
 
@@ -316,8 +317,8 @@ _FUNCTIONS = {"Min": minimum, "Max": maximum, "min": minimum, "max": maximum}
 @bounded(ParseError, "a dim")
 def from_ast(node: ast.expr, text: str) -> Dim:
     """A dim from a parsed Python expression: names, ints, ``+ - * // % **``, ``Min`` and ``Max``.
-    Raises ParseError, also for what would take long or is not a size: numbers of more than 63 bits,
-    powers above 64, more than 1000 terms."""
+    Raises ParseError for other expressions, and for those that would take long or cannot be a size: numbers
+    of more than 63 bits, powers above 64, more than 1000 terms."""
     if isinstance(node, ast.Name | ast.Constant):
         return _small(_from_ast(node, text), text)
     parts = calls = 0
@@ -325,7 +326,7 @@ def from_ast(node: ast.expr, text: str) -> Dim:
         parts += 1
         if isinstance(part, ast.Mod | ast.FloorDiv):
             calls += 1
-        elif isinstance(part, ast.Call):  # sympy compares the arguments of Min and Max
+        elif isinstance(part, ast.Call):  # sympy compares the arguments of Min and Max with each other
             is_remainder = isinstance(part.func, ast.Name) and part.func.id == "Mod"
             calls += 1 if is_remainder else 4 * len(part.args)
     if parts > _MOST_PARTS or calls > _MOST_CALLS:
@@ -339,7 +340,7 @@ def from_ast(node: ast.expr, text: str) -> Dim:
 
 
 def _small(dim: Dim, text: str) -> Dim:
-    """The dim, if no number in it is larger than sizes are."""
+    """The dim. Raises ParseError if it contains a number that is too large for a size."""
     numbers = [dim] if type(dim) is int else map(int, dim.atoms(sympy.Integer))
     if any(abs(number) > LARGEST_INT for number in numbers):
         raise ParseError(f"{text[:200]!r} has a number of more than 63 bits, which is too large for a size")
@@ -352,7 +353,7 @@ def _from_ast(node: ast.expr, text: str) -> Dim:
     if isinstance(node, ast.Name):
         return symbols.symbol(node.id)
     if isinstance(node, ast.BinOp):
-        chain: list[ast.BinOp] = []  # a + b + c + ... may be longer than the stack is deep
+        chain: list[ast.BinOp] = []  # a + b + c + ... may have more terms than the stack has room for
         first: ast.expr = node
         while isinstance(first, ast.BinOp) and type(first.op) in _OPERATORS:
             chain.append(first)
@@ -378,7 +379,7 @@ def _from_ast(node: ast.expr, text: str) -> Dim:
 
 @bounded(ParseError, "a dim")
 def parse(text: str) -> Dim:
-    """``"4*D"`` -> a dim. Raises ParseError."""
+    """A dim from text such as ``"4*D"``. Raises ParseError."""
     try:
         tree = syntax_tree(text.strip()).body
     except SyntaxError:
@@ -420,12 +421,12 @@ def _comparison(relation: str) -> Callable[[Any, Any], Any]:
 def _operators(
     function: Callable[[Any, Any], Any], of_sizes: Callable[[Dim, Dim], Dim | None] | None = None
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The methods of an operator of :class:`NamedDim`, plain and reflected. ``of_sizes`` computes a size of
-    sizes. What is none (``B / 2``, ``0.5 * B``) is a number of Python that the program computes while it runs."""
+    """The plain and the reflected method of an operator of :class:`NamedDim`. ``of_sizes`` computes a size from
+    sizes. A result that is not a size (``B / 2``, ``0.5 * B``) is a traced number, computed at run time."""
 
     def applied(dim: NamedDim, other: Any, reflected: bool) -> Any:
         if is_traced(other):
-            return NotImplemented  # its own operators take over
+            return NotImplemented  # the operators of the traced value are used
         if is_expression(other):
             other = for_user(own_dims(other))
         elif not hasattr(other, "__index__") and not isinstance(other, (float, complex)):
@@ -453,17 +454,17 @@ def _operators(
 
 
 def _power_of_size(base: Dim, exponent: Dim) -> Dim | None:
-    """A size to a small power is a size."""
+    """A size to a small integer power, which is a size; None for other exponents."""
     if type(exponent) is not int or not 0 <= exponent <= 8:
         return None
     return functools.reduce(operator.mul, [base] * exponent, 1)
 
 
 class NamedDim:
-    """What a traced program gets from ``x.shape[0]`` when that size is a named dim.
+    """The object that a traced program gets from ``x.shape[0]`` if that size is a named dim.
 
-    It does arithmetic and goes into shapes. Where Python itself needs a number (``range``, ``if``,
-    ``np.zeros``) there is none at trace time, and a TraceError says so.
+    It supports arithmetic and can be used in shapes. If Python itself needs a number (``range``, ``if``,
+    ``np.zeros``), it raises TraceError, because the number is not known while tracing.
     """
 
     __slots__ = ("expr",)
@@ -472,7 +473,7 @@ class NamedDim:
         self.expr = expr
 
     def _number(self, what: str) -> Any:
-        """Python needs a number: refused, unless the tracer has one to go on with."""
+        """Called where Python needs a number: raises TraceError, unless the tracer supplies one."""
         problem = f"{what} needs a number, but the size {self.expr} is a named dim, which has no value while tracing"
         instead = (
             "use it in shapes (x.reshape(...), fx.ops.zeros(...)), or trace with a number in place "
@@ -501,10 +502,10 @@ class NamedDim:
         return bool(_decided(self.expr, "!=", 0, is_truth=True))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: with NumPy's ints a size
-        stays a size, else it is a traced number; never an array of objects."""
+        """``np.float32(2) * B``, ``np.maximum(x, B)``, ``np.sqrt(D)``: combined with NumPy's ints, a size
+        stays a size; otherwise the result is a traced number. It is never an array of objects."""
         if any(map(is_traced, inputs)):
-            return NotImplemented  # the traced value's own method takes over
+            return NotImplemented  # the method of the traced value is used
         function = _UFUNC_OPERATORS.get(ufunc.__name__)
         plain = [int(v) if isinstance(v, np.integer) else v for v in inputs]
         known = all(isinstance(v, (int, NamedDim)) for v in plain)
@@ -569,7 +570,7 @@ class NamedDim:
         return -self - 1
 
     def bit_length(self) -> int:
-        """As of an int, where the size has a value."""
+        """The method of int, for a size whose value is known."""
         return int(self._number("bit_length()")).bit_length()
 
     def __repr__(self) -> str:
@@ -577,7 +578,7 @@ class NamedDim:
 
 
 def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> Any:
-    """Whether a comparison holds; the tracer decides where that depends on the sizes, or gives what
+    """Whether a comparison holds. If that depends on the sizes, the tracer decides, or returns a value that
     stands for the answer."""
     tracer = active_tracer.get()
     known = () if tracer is None else tracer.graph.guards
@@ -593,8 +594,8 @@ def _decided(left: Dim, relation: str, right: Dim, is_truth: bool = False) -> An
 
 
 def own_dims(value: Any) -> Any:
-    """A dim of a program that is being traced, with the symbols of the graph: ``T`` of
-    ``fx.dims("T")`` is the ``T`` of the inputs, whatever is known of that."""
+    """A dim in a program that is being traced, with the symbols of the graph: the ``T`` of
+    ``fx.dims("T")`` becomes the ``T`` of the inputs, whatever the facts about that one."""
     tracer = active_tracer.get()
     if tracer is None or not tracer.graph.declared_dims:
         return value

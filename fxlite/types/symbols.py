@@ -1,12 +1,12 @@
-"""What dims are made of: named dims, with what is known of their values, and floor division; and
-what can be proved about dims for all values their named dims may have.
+"""The parts of dims: named dims, with facts about their values, and floor division; and proofs about dims
+that hold for all values of their named dims.
 
-In: names, numbers, dims. Out: sympy objects; yes, or "not proved". The facts of a named dim are
-part of its identity: ``T`` in general and a ``T`` from 1 to 512 are two symbols that print alike,
-so that everything which remembers answers by dims or types (sympy itself, inference, equality)
-stays right by itself. For proofs, a named dim with facts is written as ``m*t + lowest`` with ``t >=
-0``; then terms are compared by sign, and by intervals where there is an upper bound. No
-``sympy.simplify``: answers take microseconds where no facts are known, and are remembered.
+In: names, numbers, dims. Out: sympy objects; "yes" or "not proved". The facts about a named dim are part
+of its identity: a ``T`` without facts and a ``T`` from 1 to 512 are two symbols that print alike, so that
+every cache with dims or types as keys (in sympy, in inference, in comparisons) stays correct. For proofs,
+a named dim with facts is written as ``m*t + lowest`` with ``t >= 0``; then terms are compared by sign, and
+by intervals if there is an upper bound. ``sympy.simplify`` is never called: without facts, an answer takes
+microseconds, and answers are cached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fxlite.types.facts import NO_FACTS, Facts
 
 
 class FactSymbol(sympy.Symbol):  # type: ignore[misc]
-    """A named dim of which more is known than that it is not negative."""
+    """A named dim with facts: more is known about it than that it is not negative."""
 
     __slots__ = ("facts",)
 
@@ -60,7 +60,7 @@ def symbol(name: str, facts: Facts = NO_FACTS) -> Any:
 
 
 def facts_of(found: Any) -> Facts:
-    """What is known of a named dim."""
+    """The facts about a named dim."""
     return found.facts if isinstance(found, FactSymbol) else NO_FACTS
 
 
@@ -75,8 +75,8 @@ def fact_symbols(value: Any) -> frozenset[FactSymbol]:
 
 @functools.lru_cache(maxsize=4096)
 def expanded(value: Any) -> Any:
-    """``sympy.expand``, which takes half a millisecond for an expression that is expanded
-    already, as sizes mostly are."""
+    """``sympy.expand``, without its half a millisecond for an expression that is already expanded, as most
+    sizes are."""
     return value if _is_expanded(value) else sympy.expand(value)
 
 
@@ -91,12 +91,12 @@ def _is_expanded(value: Any) -> bool:
 
 
 def ordered_facts(shape: Sequence[Any]) -> list[FactSymbol]:
-    """The named dims with facts in a shape, in order of the axes."""
+    """The named dims with facts in a shape, in the order of the axes."""
     return [s for dim in shape for s in sorted(fact_symbols(dim), key=lambda s: s.name)]
 
 
 class FloorDiv(sympy.Function):  # type: ignore[misc]
-    """``a // b`` on dims; folds what is exact. (sympy's own floor of a fraction prints as one.)"""
+    """``a // b`` on dims, folded if it is exact. (sympy's own floor of a fraction prints as a fraction.)"""
 
     nargs = (2,)
     is_integer = True
@@ -109,7 +109,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
         if a.is_Integer and b.is_Integer:
             return sympy.Integer(int(a) // int(b))
         if isinstance(a, FloorDiv) and a.args[1].is_positive and b.is_positive:
-            return FloorDiv(a.args[0], a.args[1] * b)  # as Index has it
+            return FloorDiv(a.args[0], a.args[1] * b)  # the same form as in Index
         if b.is_Integer and int(b) > 0:
             if a.has(sympy.Mod) and divides(int(b), a):
                 return sympy.expand(a / b)
@@ -181,7 +181,7 @@ def _never_negative(dim: Any) -> bool:
     depth = {atom: len(atom.atoms(sympy.Min, sympy.Max, FloorDiv)) for atom in atoms}
     for atom in sorted(atoms, key=lambda a: (-depth[a], sympy.default_sort_key(a))):
         coeff = dim.coeff(atom)
-        if coeff == 0 or not coeff.is_Integer:  # inside another atom, or times a dim
+        if coeff == 0 or not coeff.is_Integer:  # it is inside another atom, or multiplied by a dim
             continue
         rest = dim - coeff * atom
         if isinstance(atom, FloorDiv):  # (a - b + 1) / b <= a // b <= a / b
@@ -196,7 +196,7 @@ def _never_negative(dim: Any) -> bool:
 
 
 def interval(dim: Any) -> Interval:
-    """Bounds of a dim, from those of its parts."""
+    """The bounds of a dim, computed from those of its parts."""
     if dim.is_Rational:
         number: Any = int(dim) if dim.is_Integer else Fraction(dim.p, dim.q)
         return number, number
@@ -229,8 +229,8 @@ def _product(a: Interval, b: Interval) -> Interval:
 
 
 def in_multiples(*dims: Any) -> tuple[list[Any], dict[Any, Any]]:
-    """Dims with ``8*t`` in place of a T that is a multiple of 8, and what to put back for each t:
-    ``T//8``."""
+    """Dims with ``8*t`` in place of a T that is a multiple of 8, and the replacement that reverts it: ``T//8``
+    for each t."""
     env: dict[Any, Any] = {}
     back: dict[Any, Any] = {}
     for found in fact_symbols(dims):
@@ -250,14 +250,14 @@ def is_zero(dim: Any) -> bool:
 
 
 def in_parts(dim: Any) -> tuple[Any, int]:
-    """``(a, n)`` of a dim that is ``a / n``, as ``T/4 + Mod(3*T, 4)/4`` is: whole, while its parts need not be."""
+    """``(a, n)`` of a dim ``a / n`` such as ``T/4 + Mod(3*T, 4)/4``: an integer, although its terms may not be."""
     terms = sympy.Add.make_args(dim)
     parts = math.lcm(*(int(term.as_coeff_Mul()[0].q) for term in terms))
     return (sympy.expand(dim * parts), parts) if parts > 1 else (dim, 1)
 
 
 def divides(divisor: Any, dim: Any) -> bool:
-    """True if ``dim % divisor == 0`` for all values, for a positive int as divisor."""
+    """True if ``dim % divisor == 0`` provably holds for all values; ``divisor`` is a positive int."""
     if type(divisor) is not int or divisor < 1:
         return False
     (counted,), _ = in_multiples(dim)

@@ -1,6 +1,6 @@
-"""Tensor types: shape and dtype of a value, written ``f32[B,T,4*D]``.
+"""Tensor types: the shape and dtype of a value, written ``f32[B,T,4*D]``.
 
-In: type text, arrays. Out: :class:`TensorType`, which prints as the text it is parsed from.
+In: type text, arrays. Out: :class:`TensorType`, which prints as the text from which it is parsed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fxlite.types.shapes import Dim, Shape, symbols
 
 
 class TensorType:
-    """Shape (ints or sympy expressions in named dims) and dtype of a value. Immutable; equal types
-    are one object, so that comparing and hashing them, which graphs do all the time, is free."""
+    """The shape (ints or sympy expressions in named dims) and dtype of a value. Types are immutable, and
+    equal types are the same object, so that comparing and hashing them costs nothing."""
 
     __slots__ = ("dtype", "has_elements", "is_concrete", "shape")
     _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
@@ -70,12 +70,12 @@ class TensorType:
 
     @property
     def size(self) -> Dim:
-        """Number of elements."""
+        """The number of elements."""
         return shapes.product(self.shape)
 
     @property
     def nbytes(self) -> Dim:
-        """Bytes when stored densely."""
+        """The number of bytes in dense storage."""
         return shapes.normalize(self.size * self.dtype.itemsize)
 
     def with_shape(self, shape: Shape) -> TensorType:
@@ -106,7 +106,7 @@ _MOST_AXES, _LONGEST = 64, 20_000
 @functools.lru_cache(maxsize=4096)
 @bounded(ParseError, "a type")
 def parse_type(text: str) -> TensorType:
-    """``"f32[B,3,224,224]"`` -> TensorType. ``f32`` and ``f32[]`` are scalars.
+    """The TensorType for a text such as ``"f32[B,3,224,224]"``. ``f32`` and ``f32[]`` are scalars.
 
     Raises ParseError for text that is not a type, an unknown dtype or a negative size."""
     expect(text, str, "the text of a type", "write e.g. 'f32[B,3,224,224]'")
@@ -142,7 +142,7 @@ def array_type(dtype: DType, shape: Any) -> TensorType:
 
 
 def checked_shape(sizes: tuple[Any, ...]) -> Shape:
-    """Sizes in normal form. Raises ShapeError for a negative one and for what is not a size."""
+    """Sizes in normal form. Raises ShapeError for a negative one and for a value that is not a size."""
     shape = tuple(map(shapes.normalize, sizes))
     for dim in shape:
         if type(dim) is int and dim < 0:
@@ -151,7 +151,7 @@ def checked_shape(sizes: tuple[Any, ...]) -> Shape:
 
 
 def type_of(value: Any) -> TensorType:
-    """The type of an array, a Python scalar (f64, i64 or bool), type text or a TensorType."""
+    """The TensorType of an array, a Python scalar (f64, i64 or bool), type text or a TensorType."""
     if isinstance(value, TensorType):
         return value
     if isinstance(value, str):
@@ -166,12 +166,11 @@ def type_of(value: Any) -> TensorType:
 
 
 def bind_dims(pairs: list[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
-    """Values of the named dims, from the actual shapes of the inputs.
+    """The values of the named dims, from the actual shapes of the inputs.
 
-    ``pairs`` holds (input name, declared type, actual shape). A dim is solved from the first axis
-    that is linear in it alone; every other axis is then checked. Raises ShapeError naming the
-    input, axis, expected and actual size, also for a value that the facts of a named dim
-    exclude."""
+    ``pairs`` holds (input name, declared type, actual shape). The first axis that is linear in a single
+    unknown dim determines it; every other axis is then checked. Raises ShapeError, which names the input,
+    the axis, and the expected and actual size, also for a value that the facts of a named dim exclude."""
     env: dict[str, int] = {}
     bound_by: dict[str, str] = {}
     pending: list[tuple[str, int, Dim, int, TensorType]] = []
@@ -215,7 +214,7 @@ def _check_facts(dim: Any, value: int, start: str) -> None:
 def _solve(
     value: Any, size: int, env: dict[str, int], name: str, axis: int, declared: TensorType, bound_by: dict[str, str]
 ) -> int:
-    """Solve a*X + b == size for the one unknown named dim of ``value`` and enter it in ``env``."""
+    """Solve a*X + b == size for the only unknown named dim in ``value``, and add it to ``env``."""
     unknown = sorted(value.free_symbols, key=str)
     if len(unknown) == 1 and is_expression(value) and value.is_polynomial(unknown[0]):
         polynomial = sympy.Poly(value, unknown[0])
