@@ -1,6 +1,6 @@
 """All ops: ``fx.ops.NAME``. Importing this package fills the registry (:mod:`fxlite.ops.op`).
 
-One file for each family; NumPy's names are aliases of the same ops (``fx.ops.negative`` is
+There is a file for each family. NumPy's names are aliases of the same ops (``fx.ops.negative`` is
 ``fx.ops.neg``).
 """
 
@@ -23,7 +23,7 @@ for _family in FAMILIES:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "wrapped":  # functions given to fx.wrap
+    if name == "wrapped":  # the functions given to fx.wrap
         return _Wrapped()
     found = REGISTRY.get(name) or ALIASES.get(name)
     if found is None:

@@ -1,8 +1,8 @@
-"""Activations: the scalar functions of neural networks that are not one of the primitives.
+"""Activations: the scalar functions of neural networks that are not primitives.
 
-All keep shape and dtype of a float tensor ``x`` and are defined by an expression over other ops.
-What overflows is kept away from branches that are not taken, so that gradients of the expansions
-are finite.
+All of them keep the shape and dtype of a float tensor ``x``, and are defined by an expression over other
+ops. Arguments of functions that may overflow are limited even in branches that are not taken, so that
+gradients of the expansions are finite.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     onnx="Gelu approximate=approximate",
 )
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """``x * P(Z <= x)`` of a standard normal Z; ``"tanh"``: the usual approximation of it."""
+    """``x * P(Z <= x)`` for a standard normal Z; with ``approximate="tanh"``, the usual approximation by
+    tanh."""
     wide = x.astype(np.float64)
     if approximate == "tanh":
         return 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
@@ -111,7 +112,7 @@ def _elu(x: Any, alpha: float = 1.0) -> Any:
 
 @_activation(_elu, "alpha=0.5", onnx="Elu alpha=alpha")
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+    """``x`` where it is positive, else ``alpha * (exp(x) - 1)``."""
     return np.where(x > 0, x, alpha * np.expm1(x))
 
 
@@ -120,7 +121,8 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772
 
 @_activation(lambda x: _elu(x, _SELU_ALPHA) * _SELU_SCALE, onnx="Selu")
 def selu(x: Tensor) -> Tensor:
-    """Scaled elu that keeps mean 0 and variance 1 (Klambauer et al. 2017, arXiv:1706.02515)."""
+    """``scale * elu(x, alpha)``, with the constants that preserve mean 0 and variance 1 (Klambauer et al. 2017,
+    arXiv:1706.02515)."""
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
 
 
@@ -139,7 +141,7 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     onnx="LeakyRelu alpha=negative_slope",
 )
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``x`` where positive, else ``negative_slope * x``."""
+    """``x`` where it is positive, else ``negative_slope * x``."""
     return np.maximum(x, 0) + negative_slope * np.minimum(x, 0)
 
 
@@ -171,13 +173,14 @@ def _prelu(x: Any, weight: Any) -> Any:
     bad=[Bad("f32[3,4]", "f32[3]", match="weight must be")],
 )
 def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """``x`` where positive, else ``weight * x``; weight [C] (C: size of axis 1) or [1]."""
+    """``x`` where it is positive, else ``weight * x``. The weight is [C], where C is the size of axis 1,
+    or [1]."""
     slope = weight.reshape(-1, *(1,) * (x.ndim - 2)) if x.ndim else weight.reshape(())
     return np.where(x > 0, x, slope * x)
 
 
 def _softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    threshold = min(threshold, 40.0)  # from there on the logarithm is its argument, in every dtype
+    threshold = min(threshold, 40.0)  # above it the result is x itself, in every dtype
     scaled = x if beta == 1 else x * beta
     soft = ops.log1p(ops.exp(ops.minimum(scaled, threshold)))
     return ops.where(scaled > threshold, x, soft if beta == 1 else soft * (1 / beta))
@@ -225,7 +228,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     bad=_BAD,
 )
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """``x`` moved toward 0 by ``lambd``, 0 where it is nearer than that."""
+    """``x`` moved toward 0 by ``lambd``; 0 where ``|x| <= lambd``."""
     return np.sign(x) * np.maximum(np.abs(x) - lambd, 0)
 
 
@@ -236,7 +239,7 @@ def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     samples=["f32[B,5] 0.1 20.0 B=3; f64[4] 0.0 1.0; bf16[4] 0.0 1.0; f16[5] 0.5 0.0; f32[6]! 0.1 7"],
 )
 def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
-    """``x`` where above ``threshold``, else ``value``; NaN stays NaN."""
+    """``x`` where it is above ``threshold``, else ``value``; NaN stays NaN."""
     return np.where(x <= threshold, x.dtype.type(value), x)
 
 
@@ -269,6 +272,6 @@ def _glu(x: Any, axis: int = -1) -> Any:
     bad=[Bad("f32[2,3]", match="even"), Bad("f32[2,4]", axis=2, match="out of range")],
 )
 def glu(x: Tensor, axis: int = -1) -> Tensor:
-    """``a * sigmoid(b)`` with a and b the halves of ``x`` along ``axis``."""
+    """``a * sigmoid(b)``, where a and b are the halves of ``x`` along ``axis``."""
     a, b = np.split(x, 2, axis=axis)
     return a * sigmoid_reference(b)

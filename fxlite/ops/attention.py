@@ -1,4 +1,4 @@
-"""Attention: softmax(Q K^T * scale + mask) V as one op, which back ends claim whole."""
+"""Attention: softmax(Q K^T * scale + mask) V as one op, which back ends compute as a whole."""
 
 from __future__ import annotations
 
@@ -135,14 +135,14 @@ def scaled_dot_product_attention(
     """``softmax(query @ key.T * scale + mask) @ value``: query [..., L, E], key [..., S, E], value
     [..., S, V] -> [..., L, V].
 
-    A bool ``attn_mask`` keeps scores where True and makes the others ``masked_score``, a float one
-    is added; it broadcasts to [..., L, S]. A row in which all scores are -inf gives zeros, as in
-    torch, or with ``empty_rows="nan"`` NaN, as a softmax does. ``is_causal`` keeps key positions up
-    to the query's. ``scale`` None is 1/sqrt(E)."""
+    ``attn_mask`` broadcasts to [..., L, S]. A bool mask keeps scores where it is True and replaces the
+    others by ``masked_score``; a float mask is added. A row in which all scores are -inf gives zeros, as
+    in torch, or with ``empty_rows="nan"`` NaN, as a softmax does. ``is_causal`` masks key positions after
+    that of the query. If ``scale`` is None, it is 1/sqrt(E)."""
     wide = [v.astype(np.float64) for v in (query, key, value)]
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     scores = factor * (wide[0] @ wide[1].swapaxes(-1, -2))
-    # Scores are sums of the dtype that attention is computed in: what overflows there is infinite.
+    # Scores are sums in the dtype of the computation; a score that overflows there is infinite.
     held = dtypes.dtype(query.dtype).compute.numpy
     sums = (query * factor).astype(held) @ key.astype(held).swapaxes(-1, -2)
     scores = np.where(np.isfinite(sums), scores, sums)

@@ -1,14 +1,14 @@
-"""Composites: ops defined by other ops. One node in the graph until a back end expands it.
+"""Composites: ops that are defined by other ops. Each is one node until a back end expands it.
 
-In: :func:`composite`, the decorator the families ``activation``, ``normalization``, ``attention``
-and ``loss`` register with. Out: records with a type rule, an expansion, and a NumPy reference
-written independently of the expansion. The rules all of them share:
+In: :func:`composite`, the decorator with which the families ``activation``, ``normalization``,
+``attention`` and ``loss`` register their ops. Out: records with a type rule, an expansion, and a NumPy
+reference that is written independently of the expansion. All of them share these rules:
 
-- results have the dtype of ``x``; weights and other float operands are taken in it;
-- half types are computed in float32 between, and rounded once at the end, in both definitions;
-- an eager call is refused with the same error as a traced one: the type rule is asked first.
+- results have the dtype of ``x``, and weights and other float operands are converted to it;
+- half types are computed in float32 and rounded once, at the end, in both definitions;
+- an eager call raises the same error as a traced one, because the type rule is checked first.
 
-Here are the softmax family, the variance and the vector norms.
+This file has the softmax family, the variance and the vector norms.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from fxlite.types.tensor_type import TensorType
 
 
 def dtype_of(x: Any) -> DType | None:
-    """dtype of an array or proxy; None in a trace without types."""
+    """The dtype of an array or proxy; None in a trace without types."""
     if is_traced(x):
         return x.node.type.dtype if isinstance(x.node.type, TensorType) else None
     return dtypes.dtype(x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype)
 
 
 def result_dtype(dtype: DType, complex_too: bool = False) -> DType:
-    """Result dtype for an operand dtype: itself; integers and bool give float64, as NumPy's
-    mean. Raises DTypeError for complex numbers, unless ``complex_too``."""
+    """The result dtype for an operand dtype: the same, but float64 for integers and bool, as in NumPy's mean.
+    Raises DTypeError for complex numbers, unless ``complex_too``."""
     if dtype.is_complex and not complex_too:
         raise DTypeError(f"it takes real numbers, not {dtype}; take .real, .imag or abs first")
     return dtype if dtype.is_inexact else dtypes.float64
 
 
 def widen(record: Op, bound: Mapping[str, Any], exact: tuple[str, ...], to: DType) -> dict[str, Any]:
-    """Arguments with the tensors in ``to``, except integers and booleans beside ``x`` (targets and
-    masks) and those named in ``exact``."""
+    """The arguments with tensors converted to ``to``, except integers and booleans other than ``x`` (targets
+    and masks) and those named in ``exact``."""
 
     def wide(value: Any) -> Any:
         known = dtype_of(value)
@@ -78,9 +78,9 @@ def composite(
     complex_too: bool = False,
     **facts: Any,
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Register a composite. The decorated function is the NumPy reference and ``expansion`` the
-    definition in other ops; both see the tensors in the dtype computed in and have their result
-    rounded to the dtype of the parameter ``first``, which may be a complex one if ``complex_too``."""
+    """Register a composite. The decorated function is the NumPy reference, and ``expansion`` the definition
+    in other ops. Both get the tensors in the dtype of the computation, and their result is rounded to the
+    dtype of the parameter ``first``, which may be complex if ``complex_too``."""
 
     def register(reference: Callable[..., Any]) -> Op:
         @functools.wraps(reference)
@@ -107,26 +107,26 @@ def composite(
 
 
 def _each(function: Callable[[Any], Any], result: Any) -> Any:
-    """``function`` of a result, or of each of several."""
+    """``function`` applied to a result, or to each of several."""
     return tuple(map(function, result)) if isinstance(result, tuple) else function(result)
 
 
 def same_type(x: TensorType, **attributes: Any) -> TensorType:
-    """Type rule of what keeps shape and dtype of a float tensor."""
+    """The type rule of ops that keep the shape and dtype of a float tensor."""
     require_float(x, "x")
     return x
 
 
 def created(like: Any, record: Op, *args: Any, **kwargs: Any) -> Any:
-    """A creation op called beside ``like``: a node where that is traced (called plainly with known
-    sizes it would be an array, and the graph would get a constant), an array where it is one."""
+    """Call a creation op in the manner of ``like``: a node if that is traced, and an array if it is one. (A
+    plain call with known sizes would run at once, and its array would be a constant of the graph.)"""
     if is_traced(like):
         return like.tracer.record(record, record.bind(args, kwargs))
     return record(*args, **kwargs)
 
 
 def number(dim: Any, dtype: Any) -> Any:
-    """A size as a factor: a Python float, or a rank-0 tensor of ``dtype`` for a named dim."""
+    """A size as a number to compute with: a Python float, or a rank-0 tensor of ``dtype`` for a named dim."""
     value = dim.expr if isinstance(dim, shapes.NamedDim) else dim
     return float(value) if type(value) is int else ops.full((), value, dtype=dtypes.dtype(dtype))
 
@@ -159,7 +159,7 @@ def _softmax(x: Any, axis: int = -1) -> Any:
     bad=_SOFTMAX_BAD,
 )
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along ``axis``; a row of -inf gives NaN."""
+    """``exp(x) / sum(exp(x))`` along ``axis``; if all elements there are -inf, the result is NaN."""
     if not x.size:
         return x
     wide = x.astype(np.float64)
@@ -214,7 +214,7 @@ def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
     bad=_SOFTMAX_BAD,
 )
 def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
-    """``log(sum(exp(x)))`` over ``axis``, without overflow; infinities as they should be."""
+    """``log(sum(exp(x)))`` over ``axis``, computed without overflow and with the right infinities."""
     reduce: Any = np.logaddexp.reduce
     return reduce(x.astype(np.float64), axis=axis, keepdims=keepdims)
 
@@ -229,7 +229,7 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     if correction == 0:
         return ops.mean(square, axis=axis, keepdims=keepdims)
     count = shapes.product(shapes.normalize(x.shape[a]) for a in normalize_axes(axis, x.ndim))
-    count = shapes.maximum(shapes.normalize(count - correction), 0)  # as NumPy counts
+    count = shapes.maximum(shapes.normalize(count - correction), 0)  # as in NumPy
     return ops.sum(square, axis=axis, keepdims=keepdims) / number(count, x.dtype)
 
 
@@ -245,7 +245,8 @@ def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) 
     bad=[Bad("f32[3,4]", axis=2, match="out of range")],
 )
 def var(x: Tensor, axis: Axis = None, correction: int = 0, keepdims: bool = False) -> Tensor:
-    """Mean squared distance from the mean over ``axis``, divided by count - ``correction``."""
+    """The variance over ``axis``: the sum of squared distances from the mean, divided by the number of
+    elements minus ``correction``."""
     return np.var(x, axis=axis, ddof=correction, keepdims=keepdims)
 
 
@@ -275,7 +276,7 @@ def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any
     bad=[Bad("f32[3]", match="out of range")],
 )
 def normalize(x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
-    """``x / max(norm, eps)`` with the p-norm along ``axis``."""
+    """``x / max(norm, eps)``, where norm is the p-norm along ``axis``."""
     return x / np.maximum(np.linalg.norm(x, ord=p, axis=axis, keepdims=True), x.dtype.type(eps))
 
 
@@ -300,7 +301,7 @@ def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
     bad=[Bad("f32[3,4]", "f32[3,5]", match="do not broadcast")],
 )
 def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
-    """``sum(x * y) / (|x| |y|)`` along ``axis``, each length at least ``eps``."""
+    """``sum(x * y) / (|x| |y|)`` along ``axis``; each length counts as at least ``eps``."""
     x, y = np.broadcast_arrays(x, y)
     lengths = [np.maximum(np.sqrt((v * v).sum(axis=axis)), v.dtype.type(eps)) for v in (x, y)]
     x, y = (v / np.expand_dims(n, axis) for v, n in zip((x, y), lengths))
@@ -320,8 +321,8 @@ def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) ->
     bad=[Bad("f32[2,3]", start_dim=2, match="out of range"), Bad("f32[2,3]", start_dim=1, end_dim=0, match="after")],
 )
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Axes ``start_dim`` to ``end_dim`` of ``x`` as one. ``F.flatten`` records a reshape instead
-    wherever the shape is known while tracing."""
+    """``x`` with the axes ``start_dim`` to ``end_dim`` joined to one. If the shape is known while tracing,
+    ``F.flatten`` records a reshape instead."""
     array = np.asarray(x)
     if not array.ndim:
         return array.reshape(1)

@@ -1,7 +1,7 @@
-"""Contractions: matmul, linear and einsum, sums of products over shared axes.
+"""Contractions: matmul, linear and einsum, which are sums of products over shared axes.
 
-dtypes are promoted as NumPy does. Products of half types are summed in float32 and rounded once;
-sums of integers wrap around in their dtype and sums of bools are "any", as in ``np.matmul``.
+dtypes are promoted as in NumPy. Products of half types are summed in float32 and rounded once. Sums of
+integers wrap around in their dtype, and sums of bools are "any", as in ``np.matmul``.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from fxlite.types.tensor_type import TensorType
 
 
 def common_dtype(*operands: Any) -> DType:
-    """NumPy's common dtype of tensors, readers or arrays (None is left out)."""
+    """NumPy's common dtype of tensors, readers or arrays (None is ignored)."""
     return dtypes.result_type(*(dtypes.dtype(o.dtype) for o in operands if o is not None))
 
 
 def matmul_dtype(x: Any, y: Any) -> DType:
-    """Result dtype of ``x @ y``. NumPy has no bfloat16 matrix product: it computes and returns
-    float32, and so does the op, for a traced program to agree with the program."""
+    """The result dtype of ``x @ y``. NumPy has no bfloat16 matrix product: it computes and returns float32,
+    and so does the op, so that a traced program agrees with the original."""
     common = common_dtype(x, y)
     return dtypes.float32 if common is dtypes.bfloat16 else common
 
 
 def multiply(a: Expr, b: Expr, computed: DType) -> Expr:
-    """Product in the dtype of the sum it goes into; of bools: "and"."""
+    """The product in the dtype of the sum to which it is added; "and" for bools."""
     a, b = expr.cast(a, computed), expr.cast(b, computed)
     return expr.apply("and" if computed.is_bool else "mul", a, b)
 
 
 def sum_kind(computed: DType) -> str:
-    """How products are added up: of bools "any" is the sum."""
+    """The kind of reduction that adds products: "any" for bools, else "sum"."""
     return "any" if computed.is_bool else "sum"
 
 
@@ -80,11 +80,11 @@ def _tensor(value: Any, what: str) -> TensorType:
     ],
 )
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """Matrix product ``x @ y`` as ``np.matmul``: ``[..., M, K] @ [..., K, N]`` is ``[..., M, N]``.
+    """The matrix product ``x @ y``, as ``np.matmul``: ``[..., M, K] @ [..., K, N]`` is ``[..., M, N]``.
 
-    Leading axes broadcast. An operand of rank 1 is a row on the left and a column on the right, and
-    its axis is missing in the result. bfloat16 gives float32, as in NumPy; cast the result back
-    where that matters. Raises ShapeError for rank 0 or unequal K."""
+    Leading axes broadcast. An operand of rank 1 is a row on the left and a column on the right, and the
+    result lacks its axis. bfloat16 gives float32, as in NumPy; cast the result back if that matters.
+    Raises ShapeError for rank 0 or different K."""
     x, y = np.asarray(x), np.asarray(y)
     result = matmul_dtype(x, y)
     wide = result.compute.numpy
@@ -127,7 +127,7 @@ def _(i: MultiIndex, x: Reader, y: Reader) -> Expr:
 
 
 def _batch_index(x: Reader, batch: MultiIndex) -> MultiIndex:
-    """Index into the leading axes of an operand, axes aligned at the end."""
+    """The index into the leading axes of an operand, with axes aligned at the end."""
     leading = x.shape[:-2]
     offset = len(batch) - len(leading)
     return tuple(Index.of(0) if s.constant == 1 else batch[offset + a] for a, s in enumerate(leading))
@@ -159,7 +159,7 @@ def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
     """``x @ weight.T + bias``: ``x [..., in]``, ``weight [out, in]``, ``bias [out]`` to
     ``[..., out]`` (torch.nn.functional.linear). Half types are rounded once, after the bias.
 
-    Raises ShapeError where the features do not fit."""
+    Raises ShapeError if the numbers of features do not fit."""
     x, weight = np.asarray(x), np.asarray(weight)
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy
@@ -189,7 +189,7 @@ def _(x: Any, weight: Any, bias: Any = None) -> TensorType:
 
 
 def require_bias(bias: Any, outputs: Any) -> None:
-    """Raises ShapeError unless ``bias`` has one number for each output."""
+    """Raise ShapeError unless ``bias`` has one number for each output."""
     if not isinstance(bias, TensorType) or not shapes.shapes_equal(bias.shape, (outputs,)):
         found = list(bias.shape) if isinstance(bias, TensorType) else repr(bias)
         raise ShapeError(f"bias must be [{outputs}], one number for each output, not {found}")
@@ -221,7 +221,7 @@ def _(x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _computed(value: Any, result: DType) -> Any:
-    """An operand in the dtype in which a result of a half type is computed, to be rounded once."""
+    """An operand in the dtype in which a result of a half type is computed before it is rounded once."""
     if value is None or result.compute is result or dtypes.dtype(value.dtype) is result.compute:
         return value
     return lookup("cast")(value, result.compute)
@@ -232,10 +232,10 @@ Labels = tuple[str, ...]  # the letter of each axis
 
 
 def parse_equation(equation: Any, ranks: Sequence[int]) -> tuple[list[Labels], Labels]:
-    """Letters of the operands' axes and of the result's, from ``"bij,bjk->bik"``.
+    """The letters of the axes of the operands and of the result, from ``"bij,bjk->bik"``.
 
     Without ``->`` the result has the letters that occur once, in alphabetical order (np.einsum).
-    ``...`` stands for axes that broadcast; they get numbers for letters. Raises ArgumentError."""
+    ``...`` stands for axes that broadcast; they get numbers instead of letters. Raises ArgumentError."""
     if not isinstance(equation, str):
         raise ArgumentError(f"the equation must be text like 'ij,jk->ik', not {equation!r}")
     left, arrow, right = equation.replace(" ", "").partition("->")
@@ -281,7 +281,7 @@ def _letters(term: str, equation: str, rank: int | None, ellipsis: Labels = ()) 
 
 
 def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
-    """Size of each letter; size 1 broadcasts. Raises ShapeError where two sizes do not agree."""
+    """The size of each letter; size 1 broadcasts. Raises ShapeError if two sizes do not agree."""
     sizes: dict[str, Any] = {}
     for labels, operand in zip(inputs, operands, strict=True):
         for axis, (letter, size) in enumerate(zip(labels, operand.shape, strict=True)):
@@ -337,10 +337,11 @@ def _sizes(inputs: Sequence[Labels], operands: Sequence[Any]) -> dict[str, Any]:
     ],
 )
 def einsum(operands: Tensors, equation: str) -> Tensor:
-    """Sum of products by Einstein's convention: ``einsum((a, b), "bij,bjk->bik")`` as np.einsum.
+    """A sum of products in Einstein's notation, as np.einsum: ``einsum((a, b), "bij,bjk->bik")``.
 
-    Any number of operands, contracted from the left; ``...`` and size-1 axes broadcast. The result
-    has the operands' common dtype; half types are rounded once, in the end.
+    There may be any number of operands, which are contracted from the left; ``...`` and axes of size 1
+    broadcast. The result has the common dtype of the operands; half types are rounded once, at the end.
+
     Raises ArgumentError for an equation that does not fit or has a letter twice in one operand (a
     diagonal), and ShapeError for sizes that do not agree."""
     operands = [np.asarray(o) for o in operands]
@@ -355,7 +356,8 @@ def einsum(operands: Tensors, equation: str) -> Tensor:
 
 
 def _from_the_left(count: int) -> Any:
-    """np.einsum's path for so many operands; the product so far is the last of its list."""
+    """The path for np.einsum that contracts this many operands from the left; the product so far is the last
+    in its list."""
     if count < 3:
         return True
     return ["einsum_path", (0, 1), *((0, left) for left in range(count - 2, 0, -1))]
@@ -399,7 +401,7 @@ def _(operands: Any, equation: Any) -> Any:
 
 
 def _drop_ones(value: Any, labels: Labels, sizes: dict[str, Any]) -> tuple[Any, Labels]:
-    """Without axes of size 1 that broadcast against another operand."""
+    """Drop the axes of size 1 that broadcast against another operand."""
     for axis in reversed(range(len(labels))):
         size = shapes.normalize(value.shape[axis])
         if type(size) is int and size == 1 and sizes[labels[axis]] != 1:
@@ -409,7 +411,7 @@ def _drop_ones(value: Any, labels: Labels, sizes: dict[str, Any]) -> tuple[Any, 
 
 
 def _sum_out(value: Any, labels: Labels, kept: Any) -> tuple[Any, Labels]:
-    """Sum over the axes whose letter is not kept."""
+    """Sum over the axes whose letters are not kept."""
     axes = tuple(a for a, letter in enumerate(labels) if letter not in kept)
     if not axes:
         return value, labels
@@ -421,7 +423,7 @@ def _sum_out(value: Any, labels: Labels, kept: Any) -> tuple[Any, Labels]:
 
 
 def _arrange(value: Any, labels: Labels, wanted: Labels) -> Any:
-    """Axes in the wanted order."""
+    """The value with its axes in the wanted order."""
     if labels == wanted:
         return value
     return lookup("permute")(value, tuple(labels.index(letter) for letter in wanted))
@@ -430,7 +432,7 @@ def _arrange(value: Any, labels: Labels, wanted: Labels) -> Any:
 def _contract(
     a: Any, a_labels: Labels, b: Any, b_labels: Labels, needed: set[str], sizes: dict[str, Any]
 ) -> tuple[Any, Labels]:
-    """Product of two operands, summed over the letters nobody needs any more."""
+    """The product of two operands, summed over the letters that are no longer needed."""
     a, a_labels = _sum_out(a, a_labels, needed | set(b_labels))
     b, b_labels = _sum_out(b, b_labels, needed | set(a_labels))
     batch = tuple(c for c in a_labels if c in b_labels and c in needed)
@@ -440,7 +442,7 @@ def _contract(
     labels = (*batch, *rows, *columns)
 
     def reshaped(value: Any, *groups: Labels | int) -> Any:
-        """One axis for each group of letters (an int: axes of size 1)."""
+        """The value with one axis for each group of letters (an int: that many axes of size 1)."""
         shape = [shapes.product(sizes[c] for c in g) for g in groups if not isinstance(g, int)]
         own = tuple(map(shapes.normalize, value.shape))
         return (

@@ -1,10 +1,10 @@
 """Control flow: a condition with two branches, and loops, whose bodies are sub-graphs.
 
 In: values, and sub-graphs (:class:`fxlite.graph.subgraph.SubGraph`) as attributes. Out: a tuple of
-values. A loop *carries* values: the body is given those of the iteration before and gives those of
-the next, of the same types. What else a body reads is *captured*: operands that all iterations
-read. Programs write ``fx.cond``, ``fx.while_loop``, ``fx.fori_loop``, ``fx.scan``, or Python's own
-statements; these records are what that is in a graph.
+values. A loop *carries* values: its body takes those of the previous iteration and returns those of the
+next one, with the same types. All other values that a body reads are *captured*: operands that every
+iteration reads. Programs use ``fx.cond``, ``fx.while_loop``, ``fx.fori_loop``, ``fx.scan``, or Python's
+own statements; the records in this file represent them in a graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _body_types(body: Any, types: Sequence[Any], what: str) -> tuple[TensorType, ...]:
-    """What a body gives for operands of these types. Raises where it takes others."""
+    """The result types of a body for operands of these types. Raises an error if it expects others."""
     if not hasattr(body, "output_types"):
         raise ArgumentError(f"{what} must be a sub-graph, not {body!r}")
     taken = body.input_types
@@ -41,7 +41,7 @@ def _require_scalar(type: Any, name: str, wanted: dtypes.DType) -> None:
 
 
 def _invariant(before: Sequence[Any], after: Sequence[Any]) -> tuple[TensorType, ...]:
-    """The types of carried values, which no iteration changes."""
+    """The types of carried values, which no iteration may change."""
     if not before:
         raise ArgumentError("a loop that carries no values has no results")
     if len(before) != len(after):
@@ -57,9 +57,9 @@ def _truth(value: Any) -> bool:
 
 
 def _tidy(record: Op, bodies: Sequence[str], operands: str, numbers: int) -> Callable[..., Any]:
-    """The canonical form of a call: captured are the values that some body reads, each once, in the
-    order in which the bodies first do; and bodies take the types of the operands. ``numbers``: how
-    many inputs of a body stand before the carried values."""
+    """The canonical form of a call: only values that some body reads are captured, each once, in the order
+    of their first use, and the inputs of bodies have the types of the operands. ``numbers``: how many
+    inputs of a body come before the carried values."""
 
     def canonical(**bound: Any) -> Any:
         carried, captured = bound.get("carried", ()), bound[operands]
@@ -69,9 +69,9 @@ def _tidy(record: Op, bodies: Sequence[str], operands: str, numbers: int) -> Cal
             return None
         read = dict.fromkeys(n for body in found for n in body.reading_order(start))
         kept: list[Any] = []
-        place: dict[int, int] = {}  # of those that are read, among those that are kept
+        place: dict[int, int] = {}  # from a captured value that is read to its number among those kept
         for number in read:
-            if number < len(captured):  # else the type rule says so
+            if number < len(captured):  # otherwise the type rule raises an error
                 same = (n for n, value in enumerate(kept) if value is captured[number])
                 place[number] = next(same, len(kept))
                 kept += [captured[number]] if place[number] == len(kept) else []
@@ -90,11 +90,11 @@ def _tidy(record: Op, bodies: Sequence[str], operands: str, numbers: int) -> Cal
 
 @op("control")
 def cond(pred: Tensor, operands: Tensors, true_fn: Attribute, false_fn: Attribute) -> Any:
-    """The results of ``true_fn`` where the number ``pred`` is true, of ``false_fn`` where not, each
-    called with ``operands``. Only one of them runs.
+    """The results of ``true_fn(*operands)`` if ``pred`` is true, else those of ``false_fn(*operands)``. Only
+    one of them runs.
 
-    Raises DTypeError unless ``pred`` is one bool, ShapeError unless both give values of the same
-    types."""
+    Raises DTypeError unless ``pred`` is a single bool, and ShapeError unless both return values of the
+    same types."""
     return (true_fn if _truth(pred) else false_fn)(*operands)
 
 
@@ -113,10 +113,10 @@ def _(pred: Any, operands: Any, true_fn: Any, false_fn: Any) -> tuple[TensorType
 
 @op("control")
 def while_loop(carried: Tensors, captured: Tensors, cond_fn: Attribute, body_fn: Attribute) -> Any:
-    """The carried values after the last iteration: while ``cond_fn(*carried, *captured)`` is true
-    they become ``body_fn(*carried, *captured)``.
+    """The final carried values of a loop: while ``cond_fn(*carried, *captured)`` is true, they become
+    ``body_fn(*carried, *captured)``.
 
-    Raises DTypeError unless ``cond_fn`` gives one bool, ShapeError where an iteration changes the
+    Raises DTypeError unless ``cond_fn`` returns a single bool, and ShapeError if an iteration changes the
     type of a carried value."""
     values, left = tuple(carried), most_iterations.get()
     while left != 0 and _truth(cond_fn(*values, *captured)[0]):
@@ -140,11 +140,11 @@ INDEX = TensorType((), dtypes.int64)
 
 @op("control")
 def fori_loop(lower: Tensor, upper: Tensor, carried: Tensors, captured: Tensors, body_fn: Attribute) -> Any:
-    """The carried values after ``for i in range(lower, upper)``, in which they become
+    """The final carried values of a loop ``for i in range(lower, upper)``, in which they become
     ``body_fn(i, *carried, *captured)``; ``i`` is an i64.
 
-    Raises DTypeError unless the bounds are integers, ShapeError where an iteration changes the type
-    of a carried value."""
+    Raises DTypeError unless the bounds are integers, and ShapeError if an iteration changes the type of a
+    carried value."""
     values, most = tuple(carried), most_iterations.get()
     first, end = int(np.asarray(lower)[()]), int(np.asarray(upper)[()])
     for i in range(first, end if most is None else min(end, first + most)):

@@ -1,8 +1,8 @@
-"""Creation: full, zeros, ones and arange, tensors that depend on no input.
+"""Creation: full, zeros, ones and arange, which make tensors that depend on no input.
 
 In: shapes and bounds in dims (ints or named), numbers. Out: records without tensor operands. Traced
-programs use them where ``np.zeros((B, 4))`` cannot know ``B``: ``fx.ops.zeros((B, 4))``. With ints
-alone they run at once, and the array is a constant of the traced program.
+programs call ``fx.ops.zeros((B, 4))`` where ``np.zeros((B, 4))`` cannot know ``B``. If all sizes are
+ints, a call runs at once, and the array is a constant of the traced program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fxlite.types.tensor_type import TensorType
 
 
 def _default_dtype(*values: Any) -> DType:
-    """NumPy's dtype of Python numbers; a named dim is an int."""
+    """NumPy's dtype for Python numbers; a named dim counts as an int."""
     kinds = {type(v) if type(v) in dtypes.NUMBERS else int for v in values}
     if complex in kinds:
         return dtypes.complex128
@@ -60,10 +60,10 @@ def _created(shape: Any, dtype: DType) -> TensorType:
     ],
 )
 def full(shape: tuple[int, ...], value: float, dtype: DType | None = None) -> Tensor:
-    """A tensor of ``shape`` filled with a number (or a named dim); the default dtype is NumPy's for
-    that number: f64, i64 or bool.
+    """A tensor of ``shape`` filled with a number (or a named dim). The default dtype is NumPy's for that
+    number: f64, i64 or bool.
 
-    Raises ShapeError for a negative size, DTypeError for a value the dtype does not hold."""
+    Raises ShapeError for a negative size, and DTypeError for a value that the dtype cannot represent."""
     found = _default_dtype(value) if dtype is None else dtypes.dtype(dtype)
     return np.full(shape, value, found.numpy)
 
@@ -126,11 +126,11 @@ ones = _constant("ones", 1)
     ],
 )
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType | None = None) -> Tensor:
-    """``start, start + step, ...`` up to and without ``stop``; ``arange(n)`` counts from 0. Bounds
-    may be named dims. The default dtype is i64, or f64 where a float is among the arguments.
+    """``start, start + step, ...`` up to but without ``stop``; ``arange(n)`` starts at 0. Bounds may be
+    named dims. The default dtype is i64, or f64 if one of the arguments is a float.
 
-    Floats are computed in float64 as ``start + i * step`` and rounded once. Raises ArgumentError
-    for a step of 0, or a float beside a named dim."""
+    Floats are computed in float64 as ``start + i * step`` and rounded once. Raises ArgumentError for a
+    step of 0, and for a float combined with a named dim."""
     first, last = (0, start) if stop is None else (start, stop)
     target = _default_dtype(first, last, step) if dtype is None else dtypes.dtype(dtype)
     count = _count(first, last, step)
@@ -140,7 +140,7 @@ def arange(start: float, stop: float | None = None, step: float = 1, dtype: DTyp
 
 
 def _count(start: Any, stop: Any, step: Any) -> Any:
-    """Number of values, as a dim."""
+    """The number of values, as a dim."""
     if type(step) not in (int, float) or step == 0:
         raise ArgumentError(f"step must be a number other than 0, not {step!r}")
     if all(type(v) in (bool, int, float) for v in (start, stop, step)):

@@ -1,9 +1,9 @@
 """Elementwise ops: arithmetic, comparison, logic, rounding, exponentials, activations, casts.
 
-All of them broadcast as NumPy does and promote dtypes by NumPy's rules (Python scalars are weak). A
-record's body is a scalar function of its operands, cast to the dtype NumPy computes in. The record
-defines that function (:mod:`fxlite.scalar.functions`), and what else there is to know about it, so
-that adding one is adding its record here and, in ``codegen/c/fx_math.h``, its body.
+All of them broadcast and promote dtypes as NumPy does (Python scalars are weak). A record's body is a
+scalar function of its operands, which are cast to the dtype in which NumPy computes. The record defines
+that function (:mod:`fxlite.scalar.functions`) with all its properties, so a new one needs only its record
+here and, in ``codegen/c/fx_math.h``, its body.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
-DTypeRule = Callable[..., DType]  # operand dtypes (or Python scalars) -> dtype computed in
+DTypeRule = Callable[..., DType]  # operand dtypes (or Python scalars) -> dtype of the computation
 Result = DType | Callable[[DType], DType] | None
 
 
@@ -36,12 +36,13 @@ def promoted(*operands: Any) -> DType:
 
 
 def floating(*operands: Any) -> DType:
-    """The common dtype, integers becoming the float NumPy's ufuncs give them."""
+    """The common dtype; for integers, the float dtype that NumPy's ufuncs give."""
     return float_dtype(dtypes.result_type(*operands))
 
 
 def as_numpy(function: Callable[..., Any]) -> DTypeRule:
-    """The dtype that NumPy's ``function`` gives, and computes in: it is asked."""
+    """A rule that calls NumPy's ``function`` to find the dtype in which it computes, and that of its
+    result."""
 
     def rule(*operands: Any) -> DType:
         return _asked(function, tuple(o if isinstance(o, DType) else type(o) for o in operands))
@@ -66,19 +67,19 @@ def _instead(operands: Sequence[Any]) -> str:
 
 
 def refused(operands: Sequence[Any], what: str) -> DTypeError:
-    """The error of operands that an op does not take."""
+    """The error for operands that an op does not accept."""
     names = ", ".join(o.name if isinstance(o, DType) else o.__name__ for o in operands)
     return DTypeError(f"NumPy does not define it for {names}; {what}")
 
 
 def truth(*operands: Any) -> DType:
-    """Operands are taken as true or false."""
+    """The dtype of operands that are used as true or false."""
     return dtypes.bool_
 
 
 def require_literals(computed: DType, operands: Sequence[Any]) -> None:
-    """Raise LiteralError for a number among the operands that the dtype they are computed in does
-    not hold, as NumPy raises OverflowError."""
+    """Raise LiteralError for a number among the operands that the dtype of the computation cannot
+    represent, as NumPy raises OverflowError."""
     for value in operands:
         if not isinstance(value, TensorType):
             dtypes.literal(value, computed)
@@ -92,9 +93,9 @@ def as_truth(value: Expr) -> Expr:
 
 
 def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: Result) -> None:
-    """Give an elementwise op its type rule and body. ``scalar`` maps operands already cast to
-    ``rule``'s dtype to the result; ``result`` is the output dtype if not the computed one, or a
-    function of that."""
+    """Attach the type rule and body of an elementwise op. ``scalar`` maps operands that are cast to the dtype
+    of ``rule`` to the result. ``result`` is the output dtype if it is not the dtype of the computation, or a
+    function of that dtype."""
     names = list(record.tensor_kinds)
 
     def infer(**bound: Any) -> TensorType:
@@ -113,7 +114,7 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: Res
             return scalar(*(as_truth(read_broadcast(r, i)) for r in readers))
         computed = rule(*(_weak(r) for r in readers))
         if result is dtypes.bool_ and not all(_holds(computed, r) for r in readers):
-            # every integer compares alike with a number that none of them can be
+            # a number outside of the range compares the same with every integer
             numbers = (r.value if isinstance(r, expr.ConstReader) else 0 for r in readers)
             return expr.const(bool(record.reference(*numbers)), dtypes.bool_)
         if result is dtypes.bool_ and _mixed_signs(computed, readers):
@@ -125,13 +126,13 @@ def attach(record: Op, rule: DTypeRule, scalar: Callable[..., Expr], result: Res
 
 
 def _mixed_signs(computed: DType, readers: Sequence[Reader]) -> bool:
-    """Whether a signed integer meets an unsigned one of 64 bits, whose common dtype is a float."""
+    """Whether a signed integer is combined with an unsigned one of 64 bits; their common dtype is a float."""
     return len(readers) == 2 and computed.is_float and all(r.dtype.is_integer for r in readers)
 
 
 def _compared(record: Op, compare: Callable[..., Expr], x: Expr, y: Expr) -> Expr:
-    """Such a pair, compared exactly as NumPy does: a negative number is less than all that the
-    other can be."""
+    """Compare a signed integer with an unsigned one exactly, as NumPy does: a negative number is less than
+    every unsigned one."""
     least, signed, wide = ((0, -1), y, x.dtype) if x.dtype.is_unsigned else ((-1, 0), x, y.dtype)
     return expr.where(
         expr.apply("lt", signed, expr.const(0, signed.dtype)),
@@ -141,14 +142,14 @@ def _compared(record: Op, compare: Callable[..., Expr], x: Expr, y: Expr) -> Exp
 
 
 def read_as(reader: Reader, i: MultiIndex, dtype: DType) -> Expr:
-    """Element of an operand at output index ``i`` as ``dtype``; numbers are weak."""
+    """The element of an operand at output index ``i``, as ``dtype``; Python numbers are weak."""
     if isinstance(reader, expr.ConstReader):
         return expr.Const(dtype, dtypes.literal(reader.value, dtype, wraps=True))
     return expr.cast(read_broadcast(reader, i), dtype)
 
 
 def _holds(dtype: DType, reader: Reader) -> bool:
-    """False for an integer of the program that is none of the dtype's."""
+    """False for a Python integer that the dtype cannot represent."""
     if not dtype.is_integer or not isinstance(reader, expr.ConstReader):
         return True
     info = np.iinfo(dtype.numpy)
@@ -178,12 +179,12 @@ def elementwise(
     aliases: tuple[str, ...] = (),
     **facts: Any,
 ) -> Op:
-    """Register an op of ``call``'s signature.
+    """Register an op with the signature of ``call``.
 
-    It is computed in the dtype that ``rule`` says (None: ``ufunc``'s). Its element is the scalar
-    function of its name, or of the name ``scalar``, which it defines if nobody has; where
-    ``unless`` gives an expression, it is that. Or it is what ``scalar`` makes of its operands.
-    ``compute`` is what the function means if that is not ``ufunc``."""
+    It is computed in the dtype that ``rule`` returns (None: that of ``ufunc``). Its element is the scalar
+    function of its name, or of the name ``scalar``, which is defined unless it already exists; if
+    ``unless`` returns an expression, this is used instead. ``scalar`` may also be a function from the
+    operands to the element. ``compute`` evaluates the scalar function if ``ufunc`` does not."""
     call.__doc__ = doc
     own = {fact: facts.pop(fact) for fact in _OF_FUNCTION & facts.keys()}
     if isinstance(ufunc, np.ufunc):
@@ -219,8 +220,8 @@ def unary(
     warns: bool = True,
     **facts: Any,
 ) -> Op:
-    """Register an op of one operand, of which ``ufunc`` is the reference unless there is another:
-    see :func:`elementwise`. ``warns``: NumPy may warn of its values."""
+    """Register an op of one operand, whose reference is ``ufunc`` unless another is given; see
+    :func:`elementwise`. ``warns``: NumPy may issue warnings about values."""
     implementation = _quiet(reference or ufunc) if warns else reference or ufunc
 
     def call(x: Tensor) -> Tensor:
@@ -256,7 +257,7 @@ def binary(
     samples: Samples | None = None,
     **facts: Any,
 ) -> Op:
-    """The same of two operands."""
+    """Like :func:`unary`, for two operands."""
     implementation = _quiet(reference or ufunc)
 
     def call(x: Tensor, y: Tensor) -> Tensor:
@@ -273,8 +274,7 @@ def binary(
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without NumPy's warnings: division by zero and overflow are values here, as in compiled
-    code."""
+    """``function`` without NumPy's warnings: division by zero and overflow give values, as in compiled code."""
 
     def call(*operands: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -284,7 +284,7 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> Samples:
-    """Samples of a function of one float, with values within these bounds, and hard ones."""
+    """Samples for a function of one float, with values within these bounds, and special values."""
     within, whole = f"({low},{high})", f"({max(low, 0)},4)"
     floats = (
         f"f32[B,5]{within} B=3; f64[7]{within}; f32[]{within}; f32[9]!; f16[4,3]{within}; bf16[6]{within}; f32[0,3]"
@@ -362,7 +362,7 @@ binary(
 
 
 def _power_dtype(x: Any, y: Any) -> DType:
-    """NumPy's dtype of a power; it has no negative powers of integers."""
+    """NumPy's dtype of a power. Negative powers of integers are not defined."""
     found = as_numpy(np.power)(x, y)
     if not found.is_inexact and type(y) is int and y < 0:
         raise LiteralError(f"an integer raised to {y} is not an integer; raise floats to it: .astype('f32')")
@@ -370,7 +370,7 @@ def _power_dtype(x: Any, y: Any) -> DType:
 
 
 def _power_reference(x: Any, y: Any) -> Any:
-    """NumPy's operator takes the square root for the number 0.5, np.power not for every dtype."""
+    """NumPy's operator uses the square root for the exponent 0.5; np.power does not, for some dtypes."""
     if type(y) is float and y == 0.5 and isinstance(x, np.ndarray) and x.dtype.kind in "fc":
         return np.sqrt(x)
     return np.power(x, y)
@@ -381,8 +381,8 @@ _PRODUCTS = (3, 4, -1, -2, -0.5, 1.5, 2.5, -1.5)
 
 
 def _simple_power(x: Expr, y: Expr) -> Expr | None:
-    """NumPy takes the square root for the number 0.5, of -0.0 it is -0.0, and multiplies for 2. For other small
-    exponents this is a product, too, which no step makes infinite or subnormal where the power is not."""
+    """NumPy uses the square root for the exponent 0.5 (for -0.0 the result is -0.0), and a product for 2. For other
+    small exponents, a product is used, too, as no step becomes infinite or subnormal unless the power does."""
     power = y.value if isinstance(y, expr.Const) else None
     if power == 2:
         return expr.apply("mul", x, x)
@@ -396,8 +396,8 @@ def _simple_power(x: Expr, y: Expr) -> Expr | None:
         square = expr.apply("mul", factor, factor)
         products = {1: factor, 2: square, 3: expr.apply("mul", square, factor), 4: expr.apply("mul", square, square)}
         return products[abs(whole)]
-    factor = expr.apply("add", x, expr.const(0.0, x.dtype))  # powers of -0.0 are those of 0.0
-    below = expr.apply("eq", x, expr.const(-math.inf, x.dtype))  # of which the root is NaN
+    factor = expr.apply("add", x, expr.const(0.0, x.dtype))  # powers of -0.0 equal those of 0.0
+    below = expr.apply("eq", x, expr.const(-math.inf, x.dtype))  # whose square root is NaN
     if power == -0.5:
         return expr.where(below, expr.const(0.0, x.dtype), expr.apply("rsqrt", factor))
     if power == -1.5:
@@ -427,7 +427,7 @@ binary(
 binary(
     "maximum",
     np.maximum,
-    "Larger of the two; NaN wins.",
+    "The larger of x and y; NaN wins.",
     onnx="Max",
     keeps=True,
     moves_values=True,
@@ -438,7 +438,7 @@ binary(
 binary(
     "minimum",
     np.minimum,
-    "Smaller of the two; NaN wins.",
+    "The smaller of x and y; NaN wins.",
     onnx="Min",
     keeps=True,
     moves_values=True,
@@ -448,18 +448,18 @@ binary(
 )
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
 binary(
-    "hypot", np.hypot, "``sqrt(x * x + y * y)``, which does not overflow on the way.", cost=8, ulp=0.6, commutative=True
+    "hypot", np.hypot, "``sqrt(x * x + y * y)``, without overflow in between.", cost=8, ulp=0.6, commutative=True
 )
 binary(
     "logaddexp",
     np.logaddexp,
-    "``log(exp(x) + exp(y))``, which does not overflow on the way.",
+    "``log(exp(x) + exp(y))``, without overflow in between.",
     cost=8,
     ulp=1.1,
     cancels=True,
     commutative=True,
 )
-binary("copysign", np.copysign, "The size of x with the sign of y.", keeps=True)
+binary("copysign", np.copysign, "The magnitude of x with the sign of y.", keeps=True)
 binary("nextafter", np.nextafter, "The next number of the dtype after x toward y.", keeps=True, halves=True)
 
 unary(
@@ -490,7 +490,7 @@ def _of_float_abs(x: Any) -> Any:
 
 
 def _reciprocal_of_integers(x: Expr) -> Expr | None:
-    """As C truncates it; 0 gives what infinity is cast to."""
+    """The quotient truncated as in C; 0 gives the integer to which infinity is cast."""
     if x.dtype.is_inexact:
         return None
     wide = x.dtype.itemsize >= 4
@@ -503,7 +503,7 @@ def _reciprocal_of_integers(x: Expr) -> Expr | None:
 unary(
     "reciprocal",
     np.reciprocal,
-    "``1 / x``; of integers 1, -1 or 0, as NumPy.",
+    "``1 / x``; for integers 1, -1 or 0, as in NumPy.",
     onnx="Reciprocal",
     unless=_reciprocal_of_integers,
 )
@@ -511,7 +511,7 @@ unary(
 
 # -- exponentials and trigonometry -----------------------------------------------------------------
 def _reciprocal_root_of_halves(x: Expr) -> Expr | None:
-    """``1 / sqrt(x)`` with both roundings of the two ops."""
+    """``1 / sqrt(x)``, rounded after each of the two operations."""
     if x.dtype.compute is x.dtype:
         return None
     return expr.apply("reciprocal", expr.rounded(expr.apply("sqrt", x)))
@@ -569,7 +569,7 @@ def real_array(x: Any) -> Any:
 
 
 def erf_reference(x: Any) -> Any:
-    """Error function: Python's ``math.erf`` element by element, rounded once to x's dtype. Raises
+    """The error function: Python's ``math.erf`` for each element, rounded once to the dtype of x. Raises
     TypeError for complex numbers."""
     array = real_array(x)
     dtype = float_dtype(dtypes.dtype(array.dtype)).numpy
@@ -578,8 +578,8 @@ def erf_reference(x: Any) -> Any:
 
 
 def _vector_erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """float64 erf, |error| < 2e-16 relative to 1: W. J. Cody, "Rational Chebyshev approximation for
-    the error function", Math. Comp. 23 (1969) 631-637, the coefficients of his published tables."""
+    """erf in float64 with |error| < 2e-16 relative to 1: W. J. Cody, "Rational Chebyshev approximation for
+    the error function", Math. Comp. 23 (1969) 631-637, with the coefficients of his published tables."""
     y = np.abs(x)
     out = np.empty_like(y)
     small, middle = y <= 0.46875, (y > 0.46875) & (y <= 4.0)
@@ -663,7 +663,7 @@ unary(
 
 
 def sigmoid_reference(x: Any) -> Any:
-    """Logistic function, evaluated so that neither side overflows. Raises TypeError for complex
+    """The logistic function, evaluated without overflow on either side. Raises TypeError for complex
     numbers."""
     array = real_array(x)
     dtype = float_dtype(dtypes.dtype(array.dtype))
@@ -688,15 +688,15 @@ unary(
 
 # -- rounding --------------------------------------------------------------------------------------
 def _whole(x: Expr) -> Expr | None:
-    """Integers are whole already."""
+    """An integer itself, because rounding does not change it; None for other dtypes."""
     return None if x.dtype.is_inexact else x
 
 
 _ROUNDING: dict[str, Any] = {"keeps": True, "unless": _whole, "samples": float_samples(-5, 5)}
-unary("floor", np.floor, "Largest integer <= x.", onnx="Floor", **_ROUNDING)
-unary("ceil", np.ceil, "Smallest integer >= x.", onnx="Ceil", **_ROUNDING)
-unary("trunc", np.trunc, "Integer part.", aliases=("fix",), **_ROUNDING)
-unary("round", np.rint, "Nearest integer, halves to even.", onnx="Round", **_ROUNDING)
+unary("floor", np.floor, "The largest integer <= x.", onnx="Floor", **_ROUNDING)
+unary("ceil", np.ceil, "The smallest integer >= x.", onnx="Ceil", **_ROUNDING)
+unary("trunc", np.trunc, "The integer part of x (rounded toward zero).", aliases=("fix",), **_ROUNDING)
+unary("round", np.rint, "The nearest integer; halves are rounded to even.", onnx="Round", **_ROUNDING)
 
 # -- comparison and logic --------------------------------------------------------------------------
 COMPARISONS: dict[str, tuple[str, np.ufunc, str]] = {
@@ -771,7 +771,7 @@ unary(
 unary(
     "bitwise_not",
     np.invert,
-    "All bits flipped.",
+    "``x`` with all bits inverted.",
     onnx="BitwiseNot",
     symbol="~",
     operator="~",
@@ -782,11 +782,11 @@ unary(
 )
 _SPECIALS = ["f32[9]!; f64[3,3]!; f16[4]; bf16[7]!"]
 unary("isnan", np.isnan, "True where NaN.", onnx="IsNaN", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, "True where infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary("isinf", np.isinf, "True where x is infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
 unary(
     "isfinite",
     np.isfinite,
-    "True where neither NaN nor infinite.",
+    "True where x is neither NaN nor infinite.",
     rule=floating,
     result=dtypes.bool_,
     scalar=lambda x: expr.apply("logical_not", expr.apply("or", expr.apply("isnan", x), expr.apply("isinf", x))),
@@ -814,7 +814,7 @@ def _relu_of_maximum(x: Any, y: Any) -> Any:
 
 
 def _is_plain_zero(number: Any, x: Any) -> bool:
-    """True for a 0 that leaves the dtype of ``x`` as it is, and is not -0.0."""
+    """True for a 0 that does not change the dtype of ``x`` and is not -0.0."""
     if type(number) not in (int, float) or number != 0 or math.copysign(1, number) < 0:
         return False
     found = getattr(x, "type", None)
@@ -846,13 +846,13 @@ _get("maximum").canonical(_relu_of_maximum)
     onnx="Where",
 )
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """``x`` where the condition holds, else ``y``."""
+    """``x`` where ``condition`` holds, else ``y``; the three operands broadcast."""
     return np.where(condition, x, y)
 
 
 def _choice(x: Any, y: Any) -> DType:
-    """np.where's dtype: np.result_type, which for bfloat16 beside a number is not what ufuncs
-    give."""
+    """The dtype of np.where: that of np.result_type, which differs from that of ufuncs for bfloat16 and a
+    Python number."""
     try:
         return dtypes.dtype(np.result_type(*(o.numpy if isinstance(o, DType) else o for o in (x, y))))
     except np.exceptions.DTypePromotionError:
@@ -882,12 +882,12 @@ def _(i: MultiIndex, condition: Reader, x: Reader, y: Reader) -> Expr:
     samples=["f32[B,4] -0.5 0.5 B=3; f32[5] min=0.25; f64[5] max=0.0; i32[7] -2 2; f32[6]! -1.0 1.0; f16[4] -1 1"],
 )
 def clip(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """``minimum(maximum(x, min), max)`` with Python numbers as bounds (None: no bound)."""
+    """``minimum(maximum(x, min), max)``, with Python numbers as bounds (None: no bound)."""
     return np.clip(x, min, max)
 
 
 def clip_bounds(x: Any, min: Any, max: Any) -> tuple[Any, Any]:
-    """The bounds, without those that all integers of the dtype keep, as np.clip leaves them out."""
+    """The bounds, without those that all integers of the dtype satisfy; np.clip ignores these, too."""
     if not isinstance(x, DType) or not x.is_integer:
         return min, max
     info = np.iinfo(x.numpy)
@@ -912,7 +912,7 @@ def _(x: Any, min: Any = None, max: Any = None) -> TensorType:
 
 
 def _clipped(x: Any, low: Any, high: Any) -> DType:
-    """np.clip's dtype; without bounds it copies."""
+    """The dtype of np.clip, which copies if there are no bounds."""
     found = [b for b in (low, high) if b is not None]
     rule = as_numpy(np.clip) if len(found) == 2 else as_numpy(np.maximum)
     return rule(x, *found) if found else promoted(x)
@@ -944,8 +944,8 @@ def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
     ],
 )
 def cast(x: Tensor, dtype: DType) -> Tensor:
-    """``x`` converted to ``dtype``; float to integer truncates toward zero, and of a complex number
-    that becomes another one the imaginary part is dropped."""
+    """``x`` converted to ``dtype``. From float to integer it truncates toward zero; from complex to another
+    dtype it drops the imaginary part."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         return np.asarray(x).astype(dtypes.dtype(dtype).numpy)

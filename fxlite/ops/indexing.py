@@ -1,8 +1,8 @@
 """Indexing by run-time integers: take, index, gather, embedding, scatters, index_update, one_hot.
 
-In: tensors and integer tensors. Negative indices count from the end; one out of range is an
-IndexError when the program runs, in compiled code too. ``subscript``, NumPy's ``x[...]``, is
-written with these ops and the views in :mod:`fxlite.tracing.subscript`.
+In: tensors and integer tensors. Negative indices count from the end; an index out of range raises
+IndexError when the program runs, also in compiled code. :mod:`fxlite.tracing.subscript` expresses NumPy's
+``x[...]`` with these ops and views.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def require_integers(value: Any, name: str) -> None:
 
 
 def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[Index, Expr]:
-    """A run-time index wrapped and bounds-checked, and the condition under which it may be used."""
+    """A run-time index, counted from the start and bounds-checked, and the condition under which it may be
+    used."""
     position = expr.cast(position, dtypes.int64)
     known = expr.as_index(position)
     if known is not None and Index.of(0) <= known and known < extent:
@@ -69,10 +70,10 @@ def checked_position(position: Expr, extent: Index, where_text: str) -> tuple[In
     ],
 )
 def take(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """Elements of ``x`` at the integers ``index`` along ``axis``, as np.take: the axes of ``index``
-    stand in place of ``axis``.
+    """The elements of ``x`` at the integers ``index`` along ``axis``, as np.take. In the result, the axes of
+    ``index`` replace ``axis``.
 
-    Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
+    Raises DTypeError unless ``index`` holds integers, and IndexError at run time for one out of range."""
     return np.take(x, index, axis)
 
 
@@ -114,10 +115,10 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
     ],
 )
 def index(x: Tensor, indices: Tensors, axis: int = 0) -> Tensor:
-    """``x[:, i, j]`` for ``indices=(i, j)``, ``axis=1``: integers that are broadcast together index
-    neighbouring axes from ``axis`` on, which their common shape replaces.
+    """``x[:, i, j]`` for ``indices=(i, j)``, ``axis=1``: integer tensors, broadcast against each other, index
+    the axes from ``axis`` on. In the result, their common shape replaces these axes.
 
-    Raises DTypeError unless they hold integers, IndexError for one out of range."""
+    Raises DTypeError unless they hold integers, and IndexError at run time for one out of range."""
     lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
     return x[(*lead, *(np.asarray(i) for i in indices))]
 
@@ -165,10 +166,10 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> E
     ],
 )
 def gather(x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank
-    of ``x``, the other axes are broadcast.
+    """``out[i, j] = x[i, index[i, j]]`` for axis 1, as np.take_along_axis: ``index`` has the rank of ``x``,
+    and the other axes broadcast.
 
-    Raises DTypeError unless ``index`` holds integers, IndexError for one out of range."""
+    Raises DTypeError unless ``index`` holds integers, and IndexError at run time for one out of range."""
     return np.take_along_axis(x, index, axis)
 
 
@@ -204,9 +205,9 @@ def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     bad=[Bad("f32[3]", "f32[4,2]", match="must hold integers"), Bad("i64[3]", "f32[4]", match="rank 2")],
 )
 def embedding(x: Tensor, weight: Tensor) -> Tensor:
-    """Rows of ``weight`` [V, D] at the integers ``x``: shape ``x.shape + (D,)``.
+    """The rows of ``weight`` [V, D] at the integers ``x``, with the shape ``x.shape + (D,)``.
 
-    Raises DTypeError unless ``x`` holds integers, IndexError for one out of range."""
+    Raises DTypeError unless ``x`` holds integers, and IndexError at run time for one out of range."""
     return np.take(weight, x, 0)
 
 
@@ -236,9 +237,9 @@ _NOT_SCATTERED = [
     Bad("f32[3,3]", "i64[4,2]", "f32[4,2]", 1, match="larger than x on axis 0"),
     Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
 ]
-_RAISES = """{} ``index`` and ``source`` have one shape, not larger than ``x`` on other axes.
+_RAISES = """{} ``index`` and ``source`` have the same shape, which is not larger than that of ``x`` on other axes.
 
-    Raises ShapeError or DTypeError where they do not fit, IndexError for an index out of range."""
+    Raises ShapeError or DTypeError if they do not fit, and IndexError at run time for an index out of range."""
 
 
 def _write(out: Any, at: Any, source: Any) -> None:
@@ -246,9 +247,9 @@ def _write(out: Any, at: Any, source: Any) -> None:
 
 
 def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: str) -> Op:
-    """A copy of ``x`` in which elements of ``source`` are put where ``index`` says along ``axis``,
-    in their order. ``combines``: the reduction by which what meets is combined; "last": the last
-    one stays."""
+    """Register an op that copies ``x`` and puts the elements of ``source``, in order, at the positions
+    ``index`` along ``axis``. ``combines``: the reduction that combines several elements for one place;
+    "last": the last one stays."""
     is_last = combines == "last"
 
     def call(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
@@ -297,7 +298,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
         inside = expr.both(*(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis))
 
         def chosen(position: Index) -> tuple[Expr, MultiIndex]:
-            """Whether an element of the source is put here."""
+            """Whether an element of the source is put at this place, and its index."""
             at = (*i[:axis], position, *i[axis + 1 :])
             target = expr.read_guarded(index, at, inside, 0)
             text = f"{name} along axis {axis}"
@@ -323,7 +324,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
         return expr.cast(expr.apply(function, expr.cast(x[i], computed), total), x.dtype)
 
     def cost(x: TensorType, index: Any, source: Any, axis: int) -> Any:
-        return 0 if is_last else shapes.product(shape_of(index))  # the body asks each place about all of them
+        return 0 if is_last else shapes.product(shape_of(index))  # the body compares each place with all of them
 
     record.infer(infer)
     record.body(body)
@@ -345,13 +346,13 @@ scatter_max = _register_scatter(
     "scatter_max",
     "max",
     np.maximum.at,
-    "A copy of ``x`` in which the largest of what ``index`` puts to a place and what is there stands; NaN wins.",
+    "A copy of ``x`` with ``out[i, index[i, j]] = max(out[i, index[i, j]], source[i, j])`` for axis 1; NaN wins.",
 )
 scatter_min = _register_scatter(
     "scatter_min",
     "min",
     np.minimum.at,
-    "A copy of ``x`` in which the smallest of what ``index`` puts to a place and what is there stands; NaN wins.",
+    "A copy of ``x`` with ``out[i, index[i, j]] = min(out[i, index[i, j]], source[i, j])`` for axis 1; NaN wins.",
 )
 scatter_set = _register_scatter(
     "scatter_set",
@@ -384,11 +385,10 @@ scatter_set = _register_scatter(
     ],
 )
 def index_update(x: Tensor, values: Tensor, positions: Tensors, at: Attribute) -> Tensor:
-    """A copy of ``x`` with ``out[at] = values``, where each None in ``at`` stands for the next of
-    ``positions``, integers; the rest is as in slice_update. ``out[i] = v`` of a computed ``i`` is
-    traced as this op.
+    """A copy of ``x`` with ``out[at] = values``, where each None in ``at`` stands for the next of the integers
+    ``positions``; otherwise as slice_update. ``out[i] = v`` with a computed ``i`` is traced as this op.
 
-    Raises ShapeError where ``values`` do not fit, DTypeError unless they have the dtype of ``x``,
+    Raises ShapeError if ``values`` do not fit, DTypeError unless they have the dtype of ``x``, and
     IndexError at run time for a position out of range."""
     out = np.array(x)
     given = iter(positions)
@@ -398,7 +398,7 @@ def index_update(x: Tensor, values: Tensor, positions: Tensors, at: Attribute) -
 
 
 def _known_parts(positions: Any, at: Any, shape: Any) -> list[Any]:
-    """``at`` for each axis; None for those of the positions."""
+    """``at`` for each axis, with None for the axes that positions index."""
     if not isinstance(at, tuple) or len(at) > len(shape):
         raise ArgumentError(f"at must hold at most {len(shape)} ints, slices and None, not {at!r}")
     count = sum(part is None for part in at)
@@ -410,13 +410,13 @@ def _known_parts(positions: Any, at: Any, shape: Any) -> list[Any]:
 
 
 def parts_of_update(bound: Mapping[str, Any]) -> list[Any]:
-    """What a call of slice_update or index_update writes, for each axis: a position, None for one
-    that is computed, or (start, stop, length, step)."""
+    """The part that a call of slice_update or index_update writes, for each axis: a position, None for a
+    computed position, or (start, stop, length, step)."""
     return _known_parts(bound.get("positions", ()), bound["at"], bound["x"].type.shape)
 
 
 def part_size(bound: Mapping[str, Any]) -> Dim:
-    """How many elements a call of slice_update or index_update writes."""
+    """The number of elements that a call of slice_update or index_update writes."""
     return shapes.product(part[2] for part in parts_of_update(bound) if isinstance(part, tuple))
 
 
@@ -464,7 +464,7 @@ def _(i: MultiIndex, x: Reader, values: Reader, positions: tuple[Reader, ...], a
     inside = expr.both(*conditions)
 
     class Part:
-        """What stands at the positions, as slice_update reads it."""
+        """A reader of the elements at the positions, for the body of slice_update."""
 
         dtype, shape = x.dtype, tuple(x.shape[axis] for axis in taken)
 
@@ -492,10 +492,10 @@ def _(i: MultiIndex, x: Reader, values: Reader, positions: tuple[Reader, ...], a
     ],
 )
 def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # type: ignore[assignment]
-    """1 where the new last axis (of size ``num_classes``) equals the integer ``x``, 0 elsewhere.
-    The default dtype is i64, torch's; negative integers count from the end, as in ``np.eye(n)[x]``.
+    """1 where the position on a new last axis (of size ``num_classes``) equals the integer ``x``, else 0. The
+    default dtype is i64, as in torch; negative integers count from the end, as in ``np.eye(n)[x]``.
 
-    Raises DTypeError unless ``x`` holds integers, IndexError for one out of range."""
+    Raises DTypeError unless ``x`` holds integers, and IndexError at run time for one out of range."""
     return np.eye(num_classes, dtype=dtypes.dtype(dtype).numpy)[np.asarray(x)]
 
 

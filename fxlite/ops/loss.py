@@ -1,7 +1,7 @@
 """Losses, and dropout.
 
-All losses take predictions ``x`` first and reduce to a scalar by ``reduction="mean"`` or ``"sum"``,
-or not at all (``"none"``). Class axes are axis 1 (axis 0 of an unbatched ``x``), as in torch.
+All losses take predictions ``x`` first and are reduced to a scalar by ``reduction="mean"`` or ``"sum"``,
+or not at all (``"none"``). The class axis is axis 1 (axis 0 of an unbatched ``x``), as in torch.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: OptionalTensor = None, pos_weight: OptionalTensor = None, reduction: str = "mean"
 ) -> Tensor:
     """``-weight * (pos_weight * target * log(s) + (1 - target) * log(1 - s))`` with s = sigmoid(x),
-    reduced; exact for large ``|x|``."""
+    reduced; also accurate for large ``|x|``."""
     factor = 1 if pos_weight is None else 1 + target * (pos_weight - 1)
     values = (1 - target) * x + factor * np.logaddexp(0, -x)
     return _reduce_reference(values if weight is None else values * weight, reduction)
@@ -153,7 +153,7 @@ def _nll(
     spread: Any = None,
     label_smoothing: float = 0.0,
 ) -> Any:
-    """The loss; ``spread``: the smoothing term of each element before it is masked."""
+    """The loss; ``spread`` is the smoothing term of each element before masking."""
     axis = 1 if x.ndim > 1 else 0
     counted = target != ignore_index
     index = ops.where(counted, target, 0)
@@ -212,9 +212,9 @@ _CLASS_BAD = [
 def nll_loss(
     x: Tensor, target: Tensor, weight: OptionalTensor = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """``-weight[target] * x[target]`` of log-probabilities ``x`` [N, C, ...] and class numbers
-    ``target`` [N, ...]. ``"mean"`` divides by the sum of the weights used; targets equal to
-    ``ignore_index`` count for nothing."""
+    """``-weight[target] * x[target]`` for log-probabilities ``x`` [N, C, ...] and class numbers ``target``
+    [N, ...]. ``"mean"`` divides by the sum of the weights of all targets. Targets equal to
+    ``ignore_index`` are ignored."""
     return _nll_reference(x, target, weight, ignore_index, reduction)
 
 
@@ -292,12 +292,12 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Cross entropy of softmax(x) and ``target``: x [N, C, ...] (or [C]), target class numbers [N,
-    ...] or probabilities [N, C, ...].
+    """The cross entropy of softmax(x) and ``target``: x [N, C, ...] (or [C]), and class numbers [N, ...] or
+    probabilities [N, C, ...] as the target.
 
-    ``label_smoothing`` e mixes the target with e times the uniform distribution. ``"mean"`` over
-    class numbers divides by the sum of the weights used; those equal to ``ignore_index`` count for
-    nothing. ``"mean"`` over probabilities divides by the number of samples."""
+    ``label_smoothing`` e mixes the target with e times the uniform distribution. ``"mean"`` divides by the
+    sum of the weights of all targets for class numbers, and by the number of samples for probabilities.
+    Class numbers equal to ``ignore_index`` are ignored."""
     axis = 1 if x.ndim > 1 else 0
     wide = x.astype(np.float64)
     wide = wide - wide.max(axis=axis, keepdims=True)
@@ -317,8 +317,8 @@ def cross_entropy(
     bad=[Bad("f32[3]", p=1.5, match="between 0 and 1")],
 )
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element 0 with probability ``p``, else divided by ``1 - p``; ``x`` itself unless
-    ``training``. Draws from the generator seeded by ``nn.init.manual_seed``."""
+    """``x`` with each element set to 0 with probability ``p``, else divided by ``1 - p``; unchanged unless
+    ``training``. Random numbers come from the generator that ``nn.init.manual_seed`` seeds."""
     array = np.asarray(x)
     _check_probability(p)
     if not training or p == 0:

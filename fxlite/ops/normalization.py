@@ -1,7 +1,7 @@
 """Normalizations: batch, layer, RMS, group and instance norm.
 
-``x`` is the first operand, statistics and affine parameters follow as tensors; the result has x's
-shape and dtype. Variances are those without correction, computed in two passes.
+``x`` is the first operand, followed by tensors with statistics and affine parameters. The result has the
+shape and dtype of x. Variances are computed without correction, in two passes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _one_spelling(record: Op) -> None:
-    """``normalized_shape=8`` is ``(8,)``."""
+    """Store ``normalized_shape=8`` as ``(8,)``."""
 
     def canonical(**bound: Any) -> Any:
         shape = bound["normalized_shape"]
@@ -120,7 +120,7 @@ def layer_norm(
 
 
 def _epsilon(x: Any, eps: float | None) -> float:
-    """``eps``; None: the machine epsilon of the dtype computed in, as in torch."""
+    """``eps``, or for None the machine epsilon of the dtype of the computation, as in torch."""
     return float(np.finfo(dtypes.dtype(x.dtype).numpy).eps) if eps is None else eps
 
 
@@ -145,7 +145,7 @@ def rms_norm(
     x: Tensor, weight: OptionalTensor = None, *, normalized_shape: tuple[int, ...], eps: float | None = None
 ) -> Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes, whose sizes are
-    ``normalized_shape``; ``eps`` None is the machine epsilon of the dtype computed in."""
+    ``normalized_shape``. If ``eps`` is None, it is the machine epsilon of the dtype of the computation."""
     axes = tuple(range(x.ndim - len(_as_tuple(normalized_shape)), x.ndim))
     power = (x * x).mean(axis=axes, keepdims=True)
     return _affine(x / np.sqrt(power + x.dtype.type(_epsilon(x, eps))), weight, None)
@@ -215,8 +215,8 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + eps) * weight + bias`` for each channel (axis 1), with the running
-    statistics, or with those of ``x`` when ``training``. The running statistics are never written
-    (``nn.BatchNorm2d`` does that); ``momentum`` is taken for torch's signature and has no
+    statistics or, if ``training``, with those of ``x``. The running statistics are never updated
+    (``nn.BatchNorm2d`` updates them); ``momentum`` is accepted for compatibility with torch and has no
     effect."""
     weight, bias = _per_channel(weight, x.ndim), _per_channel(bias, x.ndim)
     if training:
@@ -260,8 +260,8 @@ def _group_norm(x: Any, weight: Any = None, bias: Any = None, num_groups: int = 
 def group_norm(
     x: Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, *, num_groups: int, eps: float = 1e-5
 ) -> Tensor:
-    """Each of ``num_groups`` groups of channels (axis 1) brought to mean 0 and variance 1 for each
-    sample, then ``* weight + bias`` for each channel."""
+    """``x`` with each of ``num_groups`` groups of channels (axis 1) of each sample normalized to mean 0 and
+    variance 1, then ``* weight + bias`` for each channel."""
     grouped = x.reshape(x.shape[0], num_groups, x.shape[1] // num_groups, *x.shape[2:])
     normal = _standardize_reference(grouped, tuple(range(2, grouped.ndim)), eps).reshape(x.shape)
     return _affine(normal, _per_channel(weight, x.ndim), _per_channel(bias, x.ndim))
@@ -313,8 +313,8 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each sample brought to mean 0 and variance 1 (or by the running statistics),
-    then ``* weight + bias``. The running statistics are never written; ``momentum`` has no
+    """``x`` with each channel of each sample normalized to mean 0 and variance 1 (or by the running
+    statistics), then ``* weight + bias``. The running statistics are never updated; ``momentum`` has no
     effect."""
     if use_input_stats:
         normal = _standardize_reference(x, tuple(range(2, x.ndim)), eps)

@@ -1,8 +1,7 @@
-"""Ops: everything about an operation is one record, and every other part of the system reads it
-here.
+"""Ops: everything about an operation is in one record, which all other parts of the system read.
 
-A record starts as the op's reference, a plain NumPy function whose signature is the op's signature;
-rules are attached to it::
+A record starts as the op's reference, a plain NumPy function whose signature is the op's signature.
+Rules are attached to it::
 
     @op("reduction", samples=["f32[3,4] axis=1"])
     def sum(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -14,8 +13,8 @@ rules are attached to it::
     @sum.body
     def _(i, x, axis=None, keepdims=False): ...    # output index and readers in, Expr out
 
-Calling an op binds the arguments to the signature once (``softmax(x, 1)`` and ``softmax(x, dim=1)``
-are the same call), then either records a node (an argument is a Proxy) or runs the reference.
+Calling an op binds the arguments to the signature once (``softmax(x, 1)`` and ``softmax(x, dim=1)`` are
+the same call). Then it records a node if an argument is a Proxy, and runs the reference otherwise.
 """
 
 from __future__ import annotations
@@ -86,8 +85,8 @@ _NUMBERS = {"pointwise": True, "reduction": True, "creation": False}
 
 
 def parameter_name(key: str) -> str:
-    """The parameter that torch's or NumPy's name of it stands for (``dim``: ``axis``); other names
-    as they are."""
+    """The name of the parameter for which a name of torch or NumPy stands (``axis`` for ``dim``); other names
+    unchanged."""
     return _ALIASES.get(key, key)
 
 
@@ -107,7 +106,7 @@ WRAPPED: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 
 
 class Op(Facts):
-    """One operation. See the module's text for how records are written."""
+    """One operation. The docstring of the module shows how records are written."""
 
     #: What traced calls are called; None: the op's name.
     node_name: str | None = None
@@ -160,46 +159,46 @@ class Op(Facts):
                 f"{early!r} behind {self._tensor_names[-1]!r}, or annotate it as Tensor"
             )
         self._attribute_names = tuple(self._names[count:])
-        self._types: dict[Any, Any] = {}  # results of type rules already asked
+        self._types: dict[Any, Any] = {}  # cached results of the type rule
 
     # -- attaching rules ---------------------------------------------------------------------
     def infer(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the type rule: TensorTypes (or Python scalars) for tensors, attributes as
-        bound."""
+        """Attach the type rule, a function of TensorTypes (or Python scalars) in the place of tensors, and
+        attributes as bound."""
         self._infer = function
         return function
 
     def body(self, function: Callable[..., Expr]) -> Callable[..., Expr]:
-        """Attach the meaning as loops: ``body(i, readers and attributes in signature order)``."""
+        """Attach the computation of an element: ``body(i, readers and attributes in signature order)``."""
         self._body = function
         return function
 
     def expansion(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the definition in other ops: plain Python on tensors (composites)."""
+        """Attach the definition of a composite in terms of other ops: plain Python on tensors."""
         self._expansion = function
         return function
 
     def canonical(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach a canonical form: bound arguments in, None or (another op, its arguments) out."""
+        """Attach a canonical form: a function from bound arguments to None or (another op, its arguments)."""
         self._canonical = function
         return function
 
     def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the number of arithmetic operations, a dim, of types and attributes as bound: for
-        a composite whose expansion is as long as a dim."""
+        """Attach the number of arithmetic operations (a dim), a function of types and attributes as bound. It
+        is needed for a composite whose expansion has the length of a dim."""
         self._cost = function
         return function
 
     def elements(self, function: Callable[..., Iterable[shapes.Dim]]) -> Callable[..., Any]:
-        """Attach the sizes, of types and attributes as bound, that must not be 0: the op has no
-        identity, as NumPy's max of nothing."""
+        """Attach the sizes that must not be 0, a function of types and attributes as bound, for an op without
+        an identity, such as max."""
         self._elements, self.needs_elements = function, True
         return function
 
     # -- facts -------------------------------------------------------------------------------
     @functools.cached_property
     def samples(self) -> list[Sample]:
-        """Example arguments; those given as text are parsed on demand."""
+        """Example arguments; samples that were given as text are parsed on demand."""
         return list(parsed(self._written_samples))
 
     #: Calls are kept and stay single, though nobody reads what they return; see fx.has_side_effect.
@@ -226,19 +225,19 @@ class Op(Facts):
         return [] if self._elements is None else list(self._elements(**bound))
 
     def expand(self, arguments: Mapping[str, Any]) -> Any:
-        """Run the expansion on proxies (or arrays)."""
+        """Run the expansion on proxies or arrays."""
         assert self._expansion is not None, self.name
         return self._expansion(**arguments)
 
     def element(self, i: MultiIndex, arguments: Mapping[str, Any]) -> Expr:
-        """The scalar expression of output element ``i``; tensors in ``arguments`` are readers."""
+        """The scalar expression for output element ``i``; tensors in ``arguments`` are given as readers."""
         assert self._body is not None, self.name
         return self._body(i, **arguments)
 
     # -- calling -----------------------------------------------------------------------------
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by parameter name, in signature order, attributes in their stored form and
-        defaults left out. Raises ArgumentError naming the parameter."""
+        """Arguments by parameter name, in signature order, with attributes in stored form and without
+        defaults. Raises ArgumentError, which names the parameter."""
         plain = self._plain_names
         if plain is not None and not kwargs and len(args) == len(plain):
             for value in args:
@@ -286,8 +285,8 @@ class Op(Facts):
         return bound
 
     def parameter_name(self, key: str) -> str:
-        """The parameter that a keyword names: itself or its alias (``dim`` for ``axis``). Raises
-        ArgumentError."""
+        """The parameter for a keyword, which is its name or an alias (``dim`` for ``axis``). Raises
+        ArgumentError for other keywords."""
         if key in self.signature.parameters:
             return key
         name = parameter_name(key)
@@ -308,9 +307,9 @@ class Op(Facts):
         return self.evaluate(bound)
 
     def evaluate(self, bound: Mapping[str, Any]) -> Any:
-        """Run the reference on arrays. What the type rule refuses is refused with its error, where
-        NumPy would raise one of its own; raises what the reference does for values, such as an
-        IndexError."""
+        """Run the reference on arrays. If NumPy raises an error for a call that the type rule rejects, the
+        error of the type rule is raised instead. Errors that depend on values, such as an IndexError, are
+        those of the reference."""
         if self.asks_first:
             self._ask(bound)
         try:
@@ -320,22 +319,22 @@ class Op(Facts):
         except (*_OF_ARGUMENTS, IndexError) as error:
             self._ask(bound)
             if isinstance(error, (IndexError, np.linalg.LinAlgError)):
-                raise  # of values, which no type tells
+                raise  # it depends on values, which types do not tell
             raise self._unfit(self.map_tensors(_shown, bound), error) from error
 
     def _ask(self, bound: Mapping[str, Any]) -> None:
-        """Raise what the type rule has against a call on arrays."""
-        if self.name != "getitem":  # of several results
+        """Raise the error of the type rule for a call on arrays, if there is one."""
+        if self.name != "getitem":  # its operand is a tuple of results
             self.result_type(self.map_tensors(number_or_type, bound))
 
     def _unfit(self, bound: Mapping[str, Any], error: Exception) -> FxliteError:
-        """The error for a call that neither its rule nor its reference expected."""
+        """The error for a call that neither the type rule nor the reference expected."""
         given = ", ".join(str(v) if n in self.tensor_kinds else f"{n}={v!r}"[:60] for n, v in bound.items())
         kind = OptionError if isinstance(error, ValueError) else ArgumentError
         return kind(f"{self.name}{self.signature_text()} does not take ({given}): {error}")
 
     def tensors(self, bound: Mapping[str, Any]) -> Iterator[Any]:
-        """The values in tensor places, in signature order (None and Python scalars included)."""
+        """The values of tensor parameters, in signature order, including None and Python scalars."""
         for name, kind in self.tensor_kinds.items():
             if name in bound:
                 if kind == "Tensors":
@@ -344,7 +343,7 @@ class Op(Facts):
                     yield bound[name]
 
     def map_tensors(self, function: Callable[[Any], Any], bound: Mapping[str, Any]) -> dict[str, Any]:
-        """Bound arguments with ``function`` applied in tensor places (not to None)."""
+        """Bound arguments with ``function`` applied to the values of tensor parameters (except None)."""
         result = dict(bound)
         for name, kind in self.tensor_kinds.items():
             value = result.get(name)
@@ -354,7 +353,7 @@ class Op(Facts):
         return result
 
     def canonicalize(self, bound: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
-        """The one op and arguments that all spellings of this call share."""
+        """The op and arguments that all spellings of this call share."""
         if self._canonical is not None:
             found = self._canonical(**bound)
             if found is not None:
@@ -363,9 +362,9 @@ class Op(Facts):
         return self, bound
 
     def result_type(self, bound: Mapping[str, Any]) -> Any:
-        """Type of the result (a TensorType, or a tuple of them) from the types of the arguments.
+        """The type of the result (a TensorType, or a tuple of them) from the types of the arguments.
 
-        Raises ShapeError, DTypeError or ArgumentError naming the op."""
+        Raises ShapeError, DTypeError or ArgumentError, which name the op."""
         try:
             return self.inferred(bound)
         except FxliteError as error:
@@ -375,16 +374,16 @@ class Op(Facts):
             raise self._unfit(bound, error) from error
 
     def inferred(self, bound: Mapping[str, Any]) -> Any:
-        """:meth:`result_type` for the rule of another op that has this one's shapes: errors do not
-        name the op."""
+        """:meth:`result_type` for the rule of another op that has the shapes of this one. Errors do not name
+        the op."""
         if self._infer is None:
             raise NotImplementedError(f"op {self.name} has no type rule")
         return self._infer(**bound)
 
     def type_of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Type of a call whose arguments are nodes (and numbers) in stored form; None where an
-        input has no type and the rule needs it. A graph asks for few different calls again and
-        again, so the answers are kept. Raises as :meth:`result_type` does."""
+        """The type of a call whose arguments are nodes (and numbers) in stored form; None if an input has no
+        type and the rule needs it. Results are cached, because a graph repeats few different calls. Raises
+        what :meth:`result_type` raises."""
         key = (*map(_type_key, args), *map(_attribute_key, kwargs.items()))
         try:
             found = self._types.get(key, self)
@@ -405,7 +404,7 @@ class Op(Facts):
         return found
 
     def _not_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ArgumentError:
-        """Says which argument of a node no graph can hold: one that may change behind its back."""
+        """The error for a node with an argument that a graph cannot hold, because it may change unnoticed."""
         for name, value in self.named_arguments(args, kwargs).items():
             try:
                 hash(_type_key(value))
@@ -423,15 +422,15 @@ class Op(Facts):
         return ArgumentError(f"{self.name}: an argument of the call is nothing that a node holds")
 
     def check_stored(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise ArgumentError unless the arguments of a node are a call of this op in stored form:
-        no operand too many or missing, only known attributes."""
+        """Raise ArgumentError unless the arguments of a node are a call of this op in stored form, with all
+        its operands and no others, and only known attributes."""
         if len(args) > len(self._tensor_names):
             raise ArgumentError(
                 f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got {len(args)}"
             )
         if self._plain_names is not None:
             if kwargs or len(args) < len(self._plain_names) or any(a is None for a in args):
-                self.bind(args, kwargs)  # says what is wrong
+                self.bind(args, kwargs)  # raises an error that names the problem
             return
         self.bind(args, kwargs)
 
@@ -442,11 +441,11 @@ class Op(Facts):
         return named
 
     def with_defaults(self, bound: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters of a call in signature order, those that it leaves out too."""
+        """All arguments of a call in signature order, with defaults filled in."""
         return {n: bound.get(n, self.defaults.get(n)) for n in self._names}
 
     def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """How a node stores a call: tensors by position, attributes by name."""
+        """The stored form of a call: tensors by position, attributes by name."""
         args = [*map(bound.get, self._tensor_names)]
         while args and args[-1] is None:
             args.pop()
@@ -457,8 +456,8 @@ class Op(Facts):
         return tuple(args), kwargs
 
     def flops(self, bound: Mapping[str, Any], out: Any) -> Any:
-        """Arithmetic operations of one call, as a dim: scalar functions applied per element (a
-        multiply-add counts as 2), derived from the body; composites are summed after expansion."""
+        """The number of arithmetic operations of a call, as a dim: the scalar functions that the body applies
+        to all elements (a multiply-add counts as 2). For composites, the sum over the expansion."""
         if self._cost is not None:
             return shapes.normalize(self._cost(**bound))
         if self._body is None:
@@ -479,7 +478,7 @@ class Op(Facts):
 
 
 def _type_key(value: Any) -> Any:
-    """What the type rule of a call sees of a tensor operand, hashable: 1, 1.0 and True differ."""
+    """A hashable key for what the type rule sees of a tensor operand; 1, 1.0 and True differ."""
     kind = value.__class__
     if kind is tuple:
         return tuple([_type_key(v) for v in value])
@@ -504,13 +503,13 @@ def _type_or_value(value: Any) -> Any:
 
 
 def _reads_untyped(args: tuple[Any, ...]) -> bool:
-    """True if an operand has no type. (None stands for an operand left out.)"""
+    """True if an operand has no type. (None stands for an operand that is left out.)"""
     values = [v for a in args for v in (a if isinstance(a, tuple) else (a,))]
     return any(v is not None and getattr(v, "type", v) is None for v in values)
 
 
 class TypeReader:
-    """Reads a value that has a type but no memory: enough to look at a body."""
+    """A reader of a value that has a type but no memory, which suffices to examine a body."""
 
     def __init__(self, type: TensorType) -> None:
         self.shape = tuple(Index.of(d) for d in type.shape)
@@ -519,42 +518,42 @@ class TypeReader:
     def __getitem__(self, index: Any) -> Expr:
         return expr.Load(self.dtype, "", as_multi_index(index))
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end
 
 
 def as_multi_index(index: Any) -> MultiIndex:
-    """``x[i]`` and ``x[i, j]`` alike as a tuple of indices."""
+    """The index in ``x[i]`` or ``x[i, j]`` as a tuple of indices."""
     return tuple(Index.of(i) for i in (index if isinstance(index, tuple) else (index,)))
 
 
 def type_reader(value: Any) -> Reader:
-    """What a body reads where only the type of an operand, or a number, is known."""
+    """A reader for a body, given only the type of an operand, or a number."""
     return ConstReader(value) if isinstance(value, dtypes.NUMBERS) else TypeReader(value)
 
 
 def _count(node: Expr, memo: dict[int, Any]) -> Any:
     if id(node) in memo:
-        return 0  # shared: computed once
+        return 0  # a shared node is computed once
     memo[id(node)] = True
     inner = 0 if isinstance(node, expr.Load) else sum(_count(c, memo) for c in node.children)
     if isinstance(node, expr.Reduction):
         step = FUNCTIONS[COMBINATIONS[node.kind].function].operations(node.body.dtype)
         return shapes.product(_loop_size(v.extent) for v in node.variables) * (inner + step)
     if not isinstance(node, expr.Apply) or node.function == "where" or node.args[-1].dtype.is_bool:
-        return inner  # choices and conditions are no arithmetic
-    is_made = node.dtype.is_complex and not node.args[-1].dtype.is_complex  # of two parts
+        return inner  # choices and conditions do not count as arithmetic
+    is_made = node.dtype.is_complex and not node.args[-1].dtype.is_complex  # from two parts
     return inner + FUNCTIONS[node.function].operations(node.dtype if is_made else node.args[-1].dtype)
 
 
 def _loop_size(extent: Index) -> shapes.Dim:
-    """Iterations of a loop; where they depend on an outer loop, those in the middle of it."""
+    """The number of iterations of a loop; if it depends on an outer loop, that in the middle of it."""
     while extent.variables():
         extent = extent.substitute({v: (v.extent - 1) // 2 for v in extent.variables()})
     return to_dim(extent)
 
 
 def to_dim(index: Index) -> shapes.Dim:
-    """An index made of named dims alone, as a dim."""
+    """An index that consists only of named dims, as a dim."""
     from fxlite.scalar.index import DimVar, Extremum, Quotient, Remainder
 
     def atom_dim(atom: Any) -> Any:
@@ -586,10 +585,10 @@ _MOST_NESTED = 64
 
 
 def freeze(value: Any, depth: int = 0) -> Any:
-    """An attribute in its stored, immutable form: NumPy scalars become Python's, lists become
-    tuples, NumPy dtypes become DTypes, named dims sympy expressions. Raises ArgumentError for what
-    is nested too deeply (``depth``: how deep this is), and for a member of an enum that is neither
-    a number nor text."""
+    """An attribute in its stored, immutable form: NumPy scalars become Python numbers, lists become tuples,
+    NumPy dtypes become DTypes, and named dims become sympy expressions. Raises ArgumentError for a value
+    that is nested too deeply (``depth``: the current level), and for a member of an enum that is neither a
+    number nor text."""
     if value is None or type(value) in _ITSELF:
         return value
     if isinstance(value, enum.Enum):
@@ -617,13 +616,13 @@ def freeze(value: Any, depth: int = 0) -> Any:
 
 
 def number_or_type(value: Any) -> Any:
-    """What a type rule is asked with: a Python number as it is, else the type of an array or of a
-    NumPy scalar (one of these, ``np.float64``, is a ``float``, too)."""
+    """An operand as a type rule takes it: a Python number itself, or the type of an array or NumPy scalar (of
+    which ``np.float64`` is also a ``float``)."""
     return value if type(value) in dtypes.NUMBERS else type_of(value)
 
 
 def _shown(value: Any) -> Any:
-    """An operand in an error: its type where it has one."""
+    """An operand for an error message: its type if it has one."""
     try:
         return number_or_type(value)
     except FxliteError:
@@ -631,8 +630,8 @@ def _shown(value: Any) -> Any:
 
 
 def find_recorder(op: Op, bound: Mapping[str, Any]) -> Callable[[Op, dict[str, Any]], Any] | None:
-    """Who records this call: the tracer of the first Proxy among the arguments, or None (run
-    it)."""
+    """The method that records this call: that of the first Proxy among the arguments, or of the active tracer
+    if the call needs one (for named dims or random numbers); None if the call should run."""
     for name, kind in op.tensor_kinds.items():
         value = bound.get(name)
         if hasattr(value.__class__, "__fx_record__"):
@@ -656,7 +655,7 @@ def _is_selected(value: Any) -> bool:
 def op(
     kind: str, *, name: str | None = None, aliases: Iterable[str] = (), **facts: Any
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Make a record from a reference function and enter it in the registry."""
+    """A decorator that makes a record from a reference function and adds it to the registry."""
 
     def register(reference: Callable[..., Any]) -> Op:
         record = Op(kind, reference, name=name, **facts)
@@ -670,8 +669,8 @@ def op(
 
 
 def lookup(name: str) -> Op:
-    """The op of that name (an alias works too). Raises ArgumentError with the nearest names, and
-    for a wrapped function that this process does not know."""
+    """The op with this name or alias. Raises ArgumentError, which lists the nearest names, also for a wrapped
+    function that this process does not know."""
     found = REGISTRY.get(name) or ALIASES.get(name) or WRAPPED.get(name)
     if found is None and name.startswith("wrapped."):
         raise ArgumentError(
@@ -696,9 +695,8 @@ ops = _Ops()
 
 
 def as_op(target: Any) -> Op:
-    """The op that a call_function is to have as its target: an Op, the name of one, or a function
-    of :func:`fxlite.wrap`. Raises GraphError for anything else, ArgumentError for an unknown
-    name."""
+    """The op for the target of a call_function, given as an Op, its name, or a function from
+    :func:`fxlite.wrap`. Raises ArgumentError for an unknown name, and GraphError for anything else."""
     if isinstance(target, Op):
         return target
     if isinstance(target, str):
@@ -714,8 +712,8 @@ def as_op(target: Any) -> Op:
 
 # -- helpers for type rules --------------------------------------------------------------------
 def broadcast_shapes(*operands: Sequence[shapes.Dim]) -> tuple[shapes.Dim, ...]:
-    """NumPy's broadcasting on ints and named dims. Two different names do not broadcast: that they
-    are equal would have to be known."""
+    """NumPy's broadcasting on ints and named dims. Two different names do not broadcast, because they are not
+    known to be equal."""
     rank = max((len(s) for s in operands), default=0)
     result: list[shapes.Dim] = [1] * rank
     for shape in operands:
@@ -735,17 +733,17 @@ def broadcast_shapes(*operands: Sequence[shapes.Dim]) -> tuple[shapes.Dim, ...]:
 
 
 def shape_of(value: Any) -> tuple[shapes.Dim, ...]:
-    """Shape of a TensorType; () for a Python scalar."""
+    """The shape of a TensorType; () for a Python scalar."""
     return value.shape if isinstance(value, TensorType) else ()
 
 
 def weak_dtype(value: Any) -> Any:
-    """What :func:`dtypes.result_type` takes: the dtype of a TensorType, a Python scalar itself."""
+    """An operand for :func:`dtypes.result_type`: the dtype of a TensorType, or a Python scalar itself."""
     return value.dtype if isinstance(value, TensorType) else value
 
 
 def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """A non-negative axis. Raises PositionError if out of range."""
+    """The axis, counted from 0. Raises PositionError if it is out of range."""
     if type(axis) is not int and not isinstance(axis, np.integer):
         raise ArgumentError(f"{what} must be an int, not {axis!r}")
     if not -rank <= axis < rank:
@@ -754,7 +752,7 @@ def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
 
 
 def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """Sorted non-negative axes; None means all."""
+    """The axes, counted from 0 and sorted; None means all."""
     if axis is None:
         return tuple(range(rank))
     axes = tuple(normalize_axis(a, rank) for a in (axis if isinstance(axis, tuple) else (axis,)))
@@ -764,7 +762,7 @@ def normalize_axes(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def require_float(type: TensorType, name: str) -> None:
-    """Raise DTypeError naming the argument unless ``type`` is a float type."""
+    """Raise DTypeError, which names the argument, unless ``type`` is a float type."""
     if not type.dtype.is_float:
         complex_too = "take its .real, .imag or abs"
         instead = complex_too if type.dtype.is_complex else "cast it with .astype('f32')"
@@ -772,7 +770,7 @@ def require_float(type: TensorType, name: str) -> None:
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:
-    """An int for both spatial axes, or two ints."""
+    """Two ints, from one int for both spatial axes or two ints."""
     if type(value) is int:
         return (value, value)
     if isinstance(value, tuple) and len(value) == 2 and all(type(v) is int for v in value):
@@ -782,7 +780,7 @@ def pair(value: Any, what: str) -> tuple[int, int]:
 
 @functools.cache
 def float_dtype(dtype: DType) -> DType:
-    """Dtype of exp, sqrt, ... for an operand dtype, as NumPy's ufuncs resolve it."""
+    """The dtype of exp, sqrt and so on for an operand dtype, as in NumPy's ufuncs."""
     if dtype.is_inexact:
         return dtype
     return dtypes.dtype(np.exp(np.ones((), dtype.numpy)).dtype)

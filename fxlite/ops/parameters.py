@@ -1,9 +1,8 @@
-"""How an op takes the parameters of a function: as operands, which are arrays or traced values, or
-as attributes, which nodes store as they are.
+"""The kinds of parameters of an op: operands, which are arrays or traced values, and attributes, which
+nodes store unchanged.
 
-In: a parameter. Out: its kind, from its annotation: as text, where the file puts annotations off,
-and as an object else. The ops of fxlite, those of ``fx.op`` and functions given to ``fx.wrap`` are
-all read here.
+In: a parameter. Out: its kind, from its annotation, which is text if the file postpones annotations, and
+else an object. This is used for the ops of fxlite, those of ``fx.op``, and functions given to ``fx.wrap``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 
 from fxlite.base.errors import ArgumentError
 
-# Names of their own also where they are objects: an annotation is told by its text.
+# These are different names, although they may be the same object: an annotation is recognized by its text.
 Tensor: TypeAlias = Annotated[Any, "Tensor"]
 """An operand: an array while running, a Proxy while tracing."""
 OptionalTensor: TypeAlias = Annotated[Any, "OptionalTensor"]
@@ -32,10 +31,10 @@ _OR_NONE = re.compile(r"Optional|\bNone\b")
 
 
 def kind_of(parameter: inspect.Parameter, function: Callable[..., Any], who: str, plain: tuple[type, ...]) -> str:
-    """ "Tensor", "OptionalTensor" or "Tensors"; "" for an attribute. A parameter without annotation
-    is an operand, unless its default is of the types ``plain``.
+    """ "Tensor", "OptionalTensor" or "Tensors"; "" for an attribute. A parameter without annotation is an
+    operand, unless its default is of one of the types ``plain``.
 
-    Raises ArgumentError, in the words of ``who``, for one that cannot be given by name."""
+    Raises ArgumentError, with ``who`` as the subject, for a parameter that cannot be given by name."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
         raise ArgumentError(
             f"{who}: {function.__qualname__}{inspect.signature(function)}: {parameter} cannot be "
@@ -57,7 +56,7 @@ def kind_of(parameter: inspect.Parameter, function: Callable[..., Any], who: str
 
 
 def _text(annotation: Any) -> str:
-    """The annotation as it is written, without the name of a module before it."""
+    """The annotation as it is written, without the name of a module."""
     named = getattr(annotation, "__metadata__", ())
     if named and named[0] in (*_KINDS, "Attribute"):
         return str(named[0])

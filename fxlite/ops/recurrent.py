@@ -1,15 +1,15 @@
-"""Recurrent layers as ops: ``lstm``, ``gru`` and ``rnn``, one layer in one direction over a whole
-sequence, and ``recurrence``, the loop over time that they share.
+"""Recurrent layers as ops: ``lstm``, ``gru`` and ``rnn``, each of which is one layer in one direction over
+a whole sequence, and ``recurrence``, the loop over time that they share.
 
-In: a sequence [T, B, I], the first states [B, H] and weights in torch's layout (gates one after
-the other along the rows: LSTM i, f, g, o; GRU r, z, n). Out: all states [T, B, H] and the last
-ones. A layer is a ``linear``, the inputs' part of all gates and steps at once, and a
-``recurrence``, which adds what the state before gives, ``weight_hh @ h + bias_hh``. A back end with
-a template runs a recurrence of any length in one kernel; others unroll it, which takes a known
-length.
+In: a sequence [T, B, I], the initial states [B, H], and weights in torch's layout (with the gates in
+sequence along the rows: LSTM i, f, g, o; GRU r, z, n). Out: all states [T, B, H] and the final ones. A
+layer consists of a ``linear``, which computes the inputs' contributions to all gates and steps at once,
+and a ``recurrence``, which adds the contribution of the previous state, ``weight_hh @ h + bias_hh``. A back
+end with a template runs a recurrence of any length in one kernel; others unroll it, for which the length
+must be known.
 
 The equations are those of torch.nn.LSTM, GRU and RNN (Hochreiter and Schmidhuber, 1997, with the
-forget gate of Gers et al., 2000; Cho et al., 2014, with the reset gate behind the product; Elman,
+forget gate of Gers et al., 2000; Cho et al., 2014, with the reset gate after the product; Elman,
 1990).
 """
 
@@ -34,8 +34,8 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def step(mode: str, size: Dim, x: Any, gates: Any, state: Any, cell: Any = None) -> tuple[Any, Any]:
-    """One step, from the gates' parts of the input ``x`` and of the hidden state ``gates``, both
-    [B, G*size], and the states [B, size]: (new state, new cell state or None)."""
+    """One step: (new state, new cell state or None), from the contributions of the input ``x`` and of the
+    hidden state ``gates`` to the gates, both [B, G*size], and the states [B, size]."""
 
     def part(of: Any, number: int) -> Any:
         return ops.slice(of, axis=-1, start=number * size, stop=(number + 1) * size)
@@ -147,7 +147,7 @@ def _infer_layer(
 def unroll(
     hidden: Callable[[Any], Any], gates: Any, size: Dim, h0: Any, c0: Any, mode: str = "lstm", reverse: bool = False
 ) -> Any:
-    """A recurrence as one step after the other; ``hidden`` makes the gates' part of a state."""
+    """A recurrence as a sequence of steps; ``hidden`` computes the contribution of a state to the gates."""
     times = range(gates.shape[0])
     state, cell = h0, c0
     states = []
@@ -163,7 +163,7 @@ def unroll(
 def run_recurrence(
     hidden: Callable[[Any], Any], gates: Any, h0: Any, c0: Any, mode: str, reverse: bool, dtype: Any
 ) -> Any:
-    """The reference of a recurrence with states of ``dtype``, which is what :func:`unroll` is in NumPy."""
+    """The reference of a recurrence with states of ``dtype``: :func:`unroll` in NumPy."""
     state, cell = h0, c0
     states = np.zeros((len(gates), *h0.shape), dtype)
     times = range(len(gates))
@@ -212,12 +212,12 @@ def recurrence(
     mode: str = "lstm",
     reverse: bool = False,
 ) -> Tensor:
-    """A recurrent layer's loop over time: ``gates`` [T, B, G*H], what the inputs give to the gates,
-    to [T + 1, B, H]: the state after each step, and once more the last; of an "lstm" [T + 2, B, H],
-    whose last row is the cell state.
+    """The loop over time of a recurrent layer: ``gates`` [T, B, G*H], the inputs' contributions to the gates,
+    to [T + 1, B, H], the state after each step followed by the final state. For "lstm" the result is
+    [T + 2, B, H], whose last row is the final cell state.
 
-    ``mode`` is "lstm", "gru", "rnn_tanh" or "rnn_relu"; ``reverse`` goes from the last step to the
-    first. Raises ShapeError where sizes differ, ArgumentError for another mode."""
+    ``mode`` is "lstm", "gru", "rnn_tanh" or "rnn_relu"; ``reverse`` goes from the last step to the first.
+    Raises ShapeError if sizes do not fit, and ArgumentError for another mode."""
     bias = 0 if bias_hh is None else bias_hh
     return run_recurrence(lambda state: state @ weight_hh.T + bias, gates, h0, c0, mode, reverse, gates.dtype)
 
@@ -226,9 +226,9 @@ def recurrence(
 def recurrence_operations(
     gates: TensorType, weight_hh: TensorType, h0: TensorType, bias_hh: Any = None, mode: str = "lstm", **others: Any
 ) -> Dim:
-    """Floating-point operations of :func:`recurrence`."""
+    """The number of floating-point operations of :func:`recurrence`."""
     count = GATES[mode]
-    pointwise = {"lstm": 13, "gru": 11}.get(mode, 2)  # the operations of step
+    pointwise = {"lstm": 13, "gru": 11}.get(mode, 2)  # operations of step() for each element
     product = count * (2 * weight_hh.shape[1] + (bias_hh is not None))
     return gates.shape[0] * h0.size * (product + pointwise)
 
@@ -289,10 +289,10 @@ def lstm(
     reverse: bool = False,
 ) -> Any:
     """One layer of a long short-term memory in one direction: x [T, B, I], states [B, H], weights
-    [4*H, I] and [4*H, H] with gates i, f, g, o, biases [4*H], to (states [T, B, H], last hidden
-    state, last cell state).
+    [4*H, I] and [4*H, H] with gates i, f, g, o, biases [4*H], to (states [T, B, H], final hidden
+    state, final cell state).
 
-    ``reverse`` goes from the last step to the first. Raises ShapeError where sizes differ."""
+    ``reverse`` goes from the last step to the first. Raises ShapeError if sizes do not fit."""
     return _layer_in_numpy("lstm", x, h0, c0, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
@@ -316,9 +316,9 @@ def gru(
     reverse: bool = False,
 ) -> Any:
     """One layer of gated recurrent units in one direction: x [T, B, I], state [B, H], weights
-    [3*H, I] and [3*H, H] with gates r, z, n, biases [3*H], to (states [T, B, H], last state).
+    [3*H, I] and [3*H, H] with gates r, z, n, biases [3*H], to (states [T, B, H], final state).
 
-    ``reverse`` goes from the last step to the first. Raises ShapeError where sizes differ."""
+    ``reverse`` goes from the last step to the first. Raises ShapeError if sizes do not fit."""
     return _layer_in_numpy("gru", x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)
 
 
@@ -349,9 +349,9 @@ def rnn(
     reverse: bool = False,
 ) -> Any:
     """One layer of an Elman network in one direction: x [T, B, I], state [B, H], weights [H, I] and
-    [H, H], biases [H], to (states [T, B, H], last state).
+    [H, H], biases [H], to (states [T, B, H], final state).
 
     ``nonlinearity`` is "tanh" or "relu"; ``reverse`` goes from the last step to the first. Raises
-    ShapeError where sizes differ, ArgumentError for another nonlinearity."""
+    ShapeError if sizes do not fit, and ArgumentError for another nonlinearity."""
     mode = _elman(nonlinearity)
     return _layer_in_numpy(mode, x, h0, None, weight_ih, weight_hh, bias_ih, bias_hh, reverse)

@@ -1,7 +1,7 @@
-"""Reductions: sum, mean, prod, max, min, any, all, argmax, argmin over axes, and the scan cumsum.
+"""Reductions (sum, mean, prod, max, min, any, all, argmax, argmin over axes) and scans such as cumsum.
 
-``axis`` is None (all axes), an int or a tuple; ``keepdims`` keeps reduced axes with size 1. dtypes
-follow NumPy: sums and products of integers have 64 bits; a float16 sum is accumulated in float32.
+``axis`` is None (all axes), an int or a tuple; ``keepdims`` keeps reduced axes with size 1. dtypes are
+those of NumPy: sums and products of integers have 64 bits, and a float16 sum is accumulated in float32.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("f32[3,4]", axis=(1, 
 
 
 def reduced_shape(x: TensorType, axis: Any, keepdims: bool) -> tuple[Any, ...]:
-    """Shape after reducing ``axis``."""
+    """The shape after reducing ``axis``."""
     axes = normalize_axes(axis, x.rank)
     if keepdims:
         return tuple(1 if a in axes else d for a, d in enumerate(x.shape))
@@ -40,7 +40,7 @@ def reduced_shape(x: TensorType, axis: Any, keepdims: bool) -> tuple[Any, ...]:
 def reduce_over(
     kind: str, i: MultiIndex, x: Reader, axis: Any, keepdims: bool, element: Callable[[Expr], Expr]
 ) -> Expr:
-    """Reduction of ``element(x[...])`` over ``axis`` at output index ``i``."""
+    """The reduction of ``element(x[...])`` over ``axis`` at output index ``i``."""
     rank = len(x.shape)
     axes = normalize_axes(axis, rank)
     kept = [a for a in range(rank) if a not in axes]
@@ -54,16 +54,16 @@ def reduce_over(
 
 
 def accumulated(dtype: DType) -> DType:
-    """Result dtype of sum and prod."""
+    """The result dtype of sum and prod."""
     return dtype.accumulator
 
 
 def reduced_sizes(x: TensorType, axis: Any = None, keepdims: bool = False) -> list[Any]:
-    """Sizes of the reduced axes, which a reduction without an identity needs not to be 0."""
+    """The sizes of the reduced axes, which must not be 0 for a reduction without an identity."""
     return [x.shape[a] for a in normalize_axes(axis, x.rank)]
 
 
-_NAMED = "axis= keepdims="  # as NumPy's reductions are given them
+_NAMED = "axis= keepdims="  # the arguments of NumPy's reductions
 
 
 def same(dtype: DType) -> DType:
@@ -109,7 +109,7 @@ def _register(
 
 
 def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
-    """NumPy's reduction; half types are accumulated in float32 and rounded once."""
+    """NumPy's reduction, with half types accumulated in float32 and rounded once."""
 
     def call(x: Any, axis: Any, keepdims: bool) -> Any:
         array = np.asarray(x)
@@ -151,7 +151,7 @@ any = _register(
     "any",
     lambda x, a, k: np.any(x, axis=a, keepdims=k),
     lambda d: dtypes.bool_,
-    "True where any element over ``axis`` is not zero.",
+    "True where at least one element along ``axis`` is not zero.",
     "any",
     _TRUTH,
 )
@@ -159,7 +159,7 @@ all = _register(
     "all",
     lambda x, a, k: np.all(x, axis=a, keepdims=k),
     lambda d: dtypes.bool_,
-    "True where all elements over ``axis`` are not zero.",
+    "True where no element along ``axis`` is zero.",
     "all",
     _TRUTH,
 )
@@ -167,7 +167,7 @@ all = _register(
 
 @op("reduction", numpy=f".mean {_NAMED}", role="sum", samples=_SAMPLES, bad=_BAD)
 def mean(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Arithmetic mean over ``axis``; integers give float64."""
+    """The arithmetic mean over ``axis``; integers give float64."""
     return _numpy(np.mean, True)(x, axis, keepdims)
 
 
@@ -192,7 +192,7 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
     def call(x: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis=axis, keepdims=keepdims)
 
-    call.__doc__ = f"Index (int64) of the first {name[3:]}imum over ``axis`` (None: of the flattened x)."
+    call.__doc__ = f"The index (int64) of the first {name[3:]}imum along ``axis`` (None: in the flattened x)."
     samples = [
         "f32[B,7] axis=1 B=3; f32[4,5]; i32[4,5] axis=0; f32[3,3]! axis=1; f64[2,3,40] axis=-1 keepdims=True",
         "f32[2,3] keepdims=True; bf16[4,6] axis=1; f32[]; u64[4,5] axis=0; c64[4,5] axis=1",
@@ -206,7 +206,7 @@ def _register_arg(name: str, reference: Callable[..., Any]) -> Op:
         return TensorType(reduced_shape(x, axis, keepdims), dtypes.int64)
 
     def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
-        if not x.shape:  # the one value there is, at 0
+        if not x.shape:  # there is a single value, at 0
             return expr.const(0, dtypes.int64)
         return reduce_over(name, i, x, axis, keepdims, lambda v: v)
 
@@ -231,7 +231,7 @@ def _register_scan(
     doc: str,
     moves_values: bool = False,
 ) -> Op:
-    """A running reduction along one axis; half types are accumulated in float32."""
+    """Register a running reduction along one axis; half types are accumulated in float32."""
     samples = [
         "f32[B,9] axis=1 B=3; f32[7] axis=0; i32[3,4] axis=0; u8[3,4] axis=1; f64[2,3,4] axis=1; bool[6] axis=0",
         "f16[3,5] axis=-1; bf16[5]; c64[3,4] axis=1; f32[0,3]; i64[4,0] axis=1",
@@ -265,7 +265,7 @@ def _register_scan(
 
     record.infer(infer)
     record.body(body)
-    record.cost(lambda x, axis=0: x.size)  # its body is a sum for each element
+    record.cost(lambda x, axis=0: x.size)  # unlike its body, which is a sum for each element
     return record
 
 

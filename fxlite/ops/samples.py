@@ -1,16 +1,16 @@
 """Samples: example arguments of ops, written as type text, from which tests, docs and fuzzing are
-made.
+generated.
 
-``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with one random float32 array of shape (3, 4);
+``S("f32[B,4]", axis=1, dims={"B": 3})`` is a call with a random float32 array of shape (3, 4);
 the oracle traces it with the named dim ``B`` and runs it with 3. ``Bad(...)`` is a call that must
-be refused.
+raise an error.
 
-Records have most of theirs as text, of which :func:`parsed` makes the samples: ``;`` stands between
-them, blanks between the arguments of one, and a size of a named dim is given as an attribute is::
+Records have most samples as text, which :func:`parsed` reads: ``;`` separates samples, blanks separate the
+arguments of one, and the size of a named dim is written like an attribute::
 
     "f32[B,4] axis=1 B=3; f64[5](-1,1) 'nearest'; f32[9]!"
 
-``(-1,1)`` behind a type is what :func:`uniform` says, and ``!`` what :func:`special` does.
+``(-1,1)`` after a type has the meaning of :func:`uniform`, and ``!`` that of :func:`special`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fxlite.types.tensor_type import TensorType, parse_type
 
 @dataclass(frozen=True)
 class Random:
-    """A random array: normal for floats (unless ``low``/``high`` are given), uniform integers in
-    ``[low, high)`` else; of complex numbers both parts are such floats. ``special`` mixes in zeros,
-    NaN and infinities. The type may be given as text, which is read when somebody asks for it."""
+    """A random array: normally distributed floats (uniform if ``low`` and ``high`` are given), or uniform
+    integers in ``[low, high)``; both parts of complex numbers are such floats. ``special`` adds zeros, NaN
+    and infinities. The type may be given as text, which is parsed on demand."""
 
     given: TensorType | str
     low: float | None = None
@@ -46,7 +46,7 @@ class Random:
         return parse_type(self.given) if isinstance(self.given, str) else self.given
 
     def make(self, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray[Any, Any]:
-        """The array, with named dims replaced by ``dims``."""
+        """The array, with sizes for named dims from ``dims``."""
         concrete = self.type.substitute(dims)
         shape, dtype = concrete.shape, concrete.dtype
         if dtype.is_complex:
@@ -81,26 +81,26 @@ _SPECIAL_PARTS = ((0.0, 0.0), (0.0, 1.5), (np.inf, 1.0), (np.nan, 1.0))
 
 
 def uniform(text: str, low: float, high: float) -> Random:
-    """Random array with values (or integers) in ``[low, high)``."""
+    """A random array with values (or integers) in ``[low, high)``."""
     return Random(text, low, high)
 
 
 def special(text: str) -> Random:
-    """Random array that starts with 0, -0, NaN, +inf, -inf."""
+    """A random array that starts with 0, -0, NaN, +inf, -inf."""
     return Random(text, special=True)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One call of an op. Type text and :class:`Random` stand for arrays; everything else is passed
-    as it is."""
+    """One call of an op. Type text and :class:`Random` stand for arrays; all other values are passed
+    unchanged."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     dims: Mapping[str, int] = field(default_factory=dict)
 
     def types(self) -> list[TensorType]:
-        """Declared types of the arrays, in order of appearance."""
+        """The declared types of the arrays, in order of appearance."""
         return [leaf.type for leaf in self._leaves()]
 
     def arrays(self, seed: int = 0) -> list[np.ndarray[Any, Any]]:
@@ -124,7 +124,7 @@ class Sample:
         return tuple(visit(a) for a in self.args), {k: visit(v) for k, v in self.kwargs.items()}
 
     def call(self, function: Any, values: Any) -> Any:
-        """Call ``function`` with the arrays (or proxies) ``values`` in the places of the types."""
+        """Call ``function`` with the arrays (or proxies) ``values`` in place of the types."""
         iterator = iter(values)
         args, kwargs = self._map(lambda leaf: next(iterator))
         return function(*args, **kwargs)
@@ -157,7 +157,7 @@ Samples: TypeAlias = Iterable[Sample | str]
 
 
 def parsed(rows: Samples) -> Iterator[Sample]:
-    """Samples, and those that rows of text stand for."""
+    """The samples in ``rows``, whose texts are parsed."""
     for row in rows:
         if isinstance(row, str):
             yield from (_of_words(text.split()) for text in row.split(";"))
@@ -169,7 +169,7 @@ _ARRAY = re.compile(r"(\w+\[[^\]]*\])(?:(!)|\(([^,]+),([^)]+)\))?")
 
 
 def _of_words(words: list[str]) -> Sample:
-    """A sample of its arguments, attributes and named dims."""
+    """A sample from the words for its arguments, attributes and named dims."""
     args: list[Any] = []
     named: dict[str, Any] = {}
     for word in words:
@@ -197,5 +197,5 @@ def _of_word(word: str) -> Any:
 
 
 def Bad(*args: Any, match: str, **kwargs: Any) -> BadSample:
-    """A call that must be refused with a message containing ``match``."""
+    """A call that must raise an error whose message contains ``match``."""
     return BadSample(S(*args, **kwargs), match)

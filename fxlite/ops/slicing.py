@@ -1,15 +1,14 @@
-"""Parts and wholes of an axis: slice and select, slice_update that writes a part, concat, stack and
-split with the getitem that reads one of its results; and what can be proved about the dims they
-make.
+"""Parts of an axis, and their combination: slice and select; slice_update, which writes a part; concat and
+stack; split with getitem, which reads one of its results. Also proofs about the dims that result.
 
-In: tensors, an axis, bounds in dims (ints or named). Out: views; from slice_update, concat and
-stack a new value; for ``split`` a tuple, which a traced program sees as a list of ``getitem``
-values. :func:`slice_bounds` is the one place where Python's slice rules meet named dims: a bound
-written as an int clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound written with named
-dims is taken as it is and checked when the program runs, but for one that is negative for all sizes
-(``x[-n:]``), which clips as well; a named axis that is sliced is taken to be not empty, so that ``x[1:]``
-has the size ``T - 1`` and not ``Max(T - 1, 0)``; the tracer notes that as a guard
-(:mod:`fxlite.tracing.nonempty`).
+In: tensors, an axis, bounds in dims (ints or named). Out: views; a new value from slice_update, concat and
+stack; for ``split`` a tuple, which a traced program sees as a list of ``getitem`` values.
+
+:func:`slice_bounds` applies Python's slice rules to named dims. A bound that is an int is clipped as in
+NumPy (``x[:4]`` has size ``Min(4, T)``). A bound with named dims is used unchanged and checked when the
+program runs, unless it is negative for all sizes (``x[-n:]``): then it is clipped, too. A named axis that is
+sliced is assumed not to be empty, so that ``x[1:]`` has the size ``T - 1`` and not ``Max(T - 1, 0)``; the
+tracer records this as a guard (:mod:`fxlite.tracing.nonempty`).
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from fxlite.types.tensor_type import TensorType
 
 # -- proofs ----------------------------------------------------------------------------------------
 def never_negative(dim: Dim, nonempty: bool = False) -> bool:
-    """True if the dim is provably >= 0 for all sizes; ``nonempty``: for all sizes but 0."""
+    """True if the dim is provably >= 0 for all sizes; with ``nonempty``, for all sizes except 0."""
     dim = shapes.normalize(dim)
     return dim >= 0 if type(dim) is int else symbols.never_negative(dim, nonempty)
 
 
 def smaller(a: Dim, b: Dim) -> Dim:
-    """``min(a, b)`` of dims, folded where one is smaller for all sizes but 0."""
+    """``min(a, b)`` of dims, folded if one is smaller for all sizes except 0."""
     if never_negative(a - b, nonempty=True):
         return b
     return a if never_negative(b - a, nonempty=True) else shapes.minimum(a, b)
 
 
 def larger(a: Dim, b: Dim) -> Dim:
-    """``max(a, b)`` of dims, folded where one is larger for all sizes but 0."""
+    """``max(a, b)`` of dims, folded if one is larger for all sizes except 0."""
     if never_negative(a - b, nonempty=True):
         return a
     return b if never_negative(b - a, nonempty=True) else shapes.maximum(a, b)
@@ -58,13 +57,13 @@ def larger(a: Dim, b: Dim) -> Dim:
 
 # -- slice and select ------------------------------------------------------------------------------
 def from_the_end(bound: Dim | None) -> bool:
-    """Whether a bound with named dims counts from the end, as in ``x[-n:]``: it is negative for all sizes but 0."""
+    """Whether a bound with named dims counts from the end, as in ``x[-n:]``: it is negative for all sizes except 0."""
     return bound is not None and is_expression(bound) and never_negative(-1 - bound, nonempty=True)
 
 
 def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tuple[Dim, Dim, Dim]:
-    """(start, stop, length) of ``[start:stop:step]`` on an axis of the given size, as non-negative
-    dims; ``step`` >= 1. See the module's text for the rules with named dims."""
+    """(start, stop, length) of ``[start:stop:step]`` on an axis of the given size, as non-negative dims;
+    ``step`` >= 1. The docstring of the module has the rules for named dims."""
     if type(step) is not int or step < 1:
         raise ArgumentError(f"step must be an int >= 1, not {step!r}; flip(x, axis) reverses x")
     if type(size) is int and type(start) is int and (stop is None or type(stop) is int):
@@ -109,8 +108,8 @@ def slice_bounds(size: Dim, start: Dim, stop: Dim | None, step: int = 1) -> tupl
 def slice_(x: Tensor, axis: int, start: int = 0, stop: int | None = None, step: int = 1) -> Tensor:
     """``x[start:stop:step]`` along one axis, with Python's rules; ``step`` is at least 1.
 
-    On a named axis an int bound clips as in NumPy (``x[:4]`` has size ``Min(4, T)``); a bound that
-    holds named dims must lie within the axis: IndexError at run time otherwise."""
+    On a named axis an int bound is clipped as in NumPy (``x[:4]`` has size ``Min(4, T)``). A bound with
+    named dims must lie within the axis; otherwise it raises IndexError at run time."""
     lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
     return x[(*lead, builtins.slice(start, stop, step))]
 
@@ -154,7 +153,7 @@ def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, ste
     if never_negative(first) and never_negative(size - last):
         return x[(*i[:axis], position, *i[axis + 1 :])]
     value = expr.index_value(position)
-    if not never_negative(first):  # a negative position is an error here: it does not wrap around
+    if not never_negative(first):  # a negative position is an error here, and does not count from the end
         inside = expr.apply("ge", value, expr.index_value(0))
         value = expr.where(inside, value, expr.index_value(x.shape[axis]))
     text = f"slice along axis {axis}"
@@ -162,7 +161,7 @@ def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, ste
 
 
 def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_text: str) -> Expr:
-    """``x[index]``, an IndexError where ``value``, the position on ``axis``, is out of range."""
+    """``x[index]``, with an IndexError at run time if ``value``, the position on ``axis``, is out of range."""
     checked = expr.CheckedIndex(dtypes.int64, value, x.shape[axis], where_text)
     return expr.add_guard(x[index], expr.apply("ge", checked, expr.const(0, dtypes.int64)))
 
@@ -186,10 +185,10 @@ def _read_checked(x: Reader, index: MultiIndex, axis: int, value: Expr, where_te
     ],
 )
 def select(x: Tensor, axis: int, index: int) -> Tensor:
-    """Element ``index`` along ``axis``, which is dropped: ``x[:, index]`` for axis 1. A negative
-    index counts from the end.
+    """The element ``index`` along ``axis``, which the result does not have: ``x[:, index]`` for axis 1. A
+    negative index counts from the end.
 
-    Raises ShapeError (IndexError at run time for a named axis) if out of range."""
+    Raises ShapeError (for a named axis, IndexError at run time) if it is out of range."""
     lead = (builtins.slice(None),) * normalize_axis(axis, np.ndim(x))
     return x[(*lead, index)]
 
@@ -234,7 +233,7 @@ def _(i: MultiIndex, x: Reader, axis: int, index: Any) -> Expr:
 
 
 def _known_position(index: Dim, size: Dim) -> Dim | None:
-    """The position from the start of an axis that an index is, where it is in range for all sizes that there are."""
+    """The position of an index, counted from the start of an axis, if it is in range for all possible sizes."""
     is_from_end = never_negative(-1 - index)
     place = shapes.normalize(index + size) if is_from_end else index
     return place if never_negative(place) and never_negative(size - 1 - place) else None
@@ -282,12 +281,11 @@ def parts_of(at: Any, shape: Sequence[Any]) -> list[Any]:
     ],
 )
 def slice_update(x: Tensor, values: Tensor, at: Attribute) -> Tensor:
-    """A copy of ``x`` with ``out[at] = values``: ``at`` holds an int or (start, stop, step) for
-    each of the leading axes, ``values`` are broadcast to that part. In-place writes are traced as
-    this op.
+    """A copy of ``x`` with ``out[at] = values``. ``at`` holds an int or (start, stop, step) for each of the
+    leading axes, and ``values`` are broadcast to that part. In-place writes are traced as this op.
 
-    Raises ShapeError where ``values`` do not fit, DTypeError unless they have the dtype of ``x``;
-    IndexError at run time for an int out of range on a named axis."""
+    Raises ShapeError if ``values`` do not fit, DTypeError unless they have the dtype of ``x``, and
+    IndexError at run time for an int that is out of range on a named axis."""
     out = np.array(x)
     out[tuple(builtins.slice(*part) if isinstance(part, tuple) else part for part in at)] = values
     return out
@@ -311,8 +309,8 @@ def _(x: Any, values: Any, at: Any) -> Any:
 
 
 def updated_type(x: TensorType, values: Any, part: Sequence[Any]) -> TensorType:
-    """The type of ``x`` with ``values`` written into a part of that shape. Raises DTypeError and
-    ShapeError where they do not fit."""
+    """The type of ``x`` with ``values`` written into a part of that shape. Raises DTypeError or ShapeError if
+    they do not fit."""
     if not isinstance(values, TensorType):
         fill_value(values, x.dtype)
         return x
@@ -333,7 +331,7 @@ def _(x: TensorType, values: Any, at: Any) -> TensorType:
 @slice_update.body
 def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
     conditions: list[Expr] = []
-    position: list[Index] = []  # in the part that is written
+    position: list[Index] = []  # the index in the part that is written
     for axis, part in enumerate(parts_of(at, dims_of(x))):
         if not isinstance(part, tuple):
             known = _known_position(part, dims_of(x)[axis])
@@ -346,7 +344,7 @@ def _(i: MultiIndex, x: Reader, values: Reader, at: Any) -> Expr:
             conditions.append(expr.apply("eq", checked, expr.index_value(i[axis])))
             continue
         first, _, length, step = part
-        shift = -first % step if type(first) is int else first * (step - 1)  # divide no negatives
+        shift = -first % step if type(first) is int else first * (step - 1)  # avoids negative dividends
         moved = i[axis] + Index.of(shift)
         k = moved // step - Index.of(shapes.floordiv(first + shift, step))
         if step > 1:
@@ -403,10 +401,9 @@ def _tensor_types(tensors: tuple[Any, ...]) -> tuple[TensorType, ...]:
     ],
 )
 def concat(tensors: Tensors, axis: int = 0) -> Tensor:
-    """The tensors one after the other along ``axis``; other axes must be equal, dtypes are
-    promoted.
+    """The tensors joined along ``axis``. Their other axes must be equal, and dtypes are promoted.
 
-    Raises ShapeError where shapes differ on another axis."""
+    Raises ShapeError if shapes differ on another axis."""
     return np.concatenate(tensors, axis)
 
 
@@ -433,7 +430,7 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     axis = normalize_axis(axis, len(i))
     dtype = dtypes.result_type(*(t.dtype for t in tensors))
     start = Index.of(0)
-    parts: list[tuple[Reader, Index, Index]] = []  # reader, its first and its last + 1 position
+    parts: list[tuple[Reader, Index, Index]] = []  # reader, its first position, and the one after its last
     for tensor in tensors:
         stop = start + tensor.shape[axis]
         if tensor.shape[axis].constant != 0:
@@ -445,7 +442,7 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     befores = [expr.less(i[axis], end) for _, _, end in parts]
 
     def chosen(low: int, high: int) -> Expr:
-        """The value of one of these parts. Of many, half are left out at a time, so that nothing is nested deeply."""
+        """The value from one of these parts. Many parts are halved recursively, so that nesting is not deep."""
         if high - low > 1:
             middle = low + (1 if high - low <= _MOST_IN_ORDER else (high - low) // 2)
             other = chosen(middle, high)
@@ -479,9 +476,9 @@ _MOST_IN_ORDER = 8
     bad=[Bad(["f32[2]", "f32[3]"], match="same shape"), Bad(["f32[2]", "f32[2]"], 2, match="out of range")],
 )
 def stack(tensors: Tensors, axis: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis; dtypes are promoted.
+    """Tensors of the same shape, stacked along a new axis; dtypes are promoted.
 
-    Raises ShapeError where shapes differ."""
+    Raises ShapeError if shapes differ."""
     return np.stack(tensors, axis)
 
 
@@ -516,7 +513,7 @@ def _(tensors: Any, axis: int = 0) -> Any:
     ],
 )
 def split(x: Tensor, sizes: tuple[int, ...], axis: int = 0) -> Any:
-    """A tuple of tensors: ``x`` cut along ``axis`` into parts of the given sizes, in order.
+    """A tuple of tensors: ``x`` split along ``axis`` into parts of the given sizes, in order.
 
     Raises ShapeError if the sizes do not add up to the size of the axis."""
     return np.split(x, np.cumsum(sizes)[:-1].astype(np.int64), axis)
@@ -540,7 +537,7 @@ def _(x: TensorType, sizes: Any, axis: int = 0) -> tuple[TensorType, ...]:
 
 
 def cuts_of(sizes: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-    """(start, stop) of each part; the last goes to the end."""
+    """The (start, stop) of each part; the last part goes to the end."""
     cuts: list[Any] = [0]
     for size in sizes:
         cuts.append(shapes.normalize(cuts[-1] + size))
@@ -555,7 +552,7 @@ def _(x: Any, sizes: Any, axis: int = 0) -> Any:
 
 @op("composite", any_order=True, samples=[S(["f32[B,2]", "i32[3]"], 1, dims={"B": 2}), S(["f32[3]"], 0)])
 def getitem(x: Tensor, index: int) -> Tensor:
-    """Result ``index`` of an op with several results. Raises ShapeError if there are fewer."""
+    """The result with number ``index`` of an op with several results. Raises ShapeError if there are fewer."""
     return x[index]
 
 

@@ -1,8 +1,8 @@
-"""Views: ops whose every output element is one element of one tensor (or, for ``pad``, ``tril`` and
+"""Views: ops each of whose output elements is an element of their operand (or, for ``pad``, ``tril`` and
 ``triu``, a constant).
 
-In: one tensor and attributes in dims (ints or named). Out: a record whose body is an index map, so
-that a back end reads through it instead of copying. Parts of an axis (``slice``, ``select``) are in
+In: a tensor and attributes in dims (ints or named). Out: a record whose body is an index map, so that a
+back end can read through it instead of copying. Parts of an axis (``slice``, ``select``) are in
 :mod:`fxlite.ops.slicing`.
 """
 
@@ -28,13 +28,13 @@ from fxlite.types.tensor_type import TensorType
 
 # -- dims ------------------------------------------------------------------------------------------
 def known_type(x: Any) -> TensorType | None:
-    """Type of a graph's node, if it has one; None for arrays and untyped nodes."""
+    """The type of a node, if it has one; None for arrays and untyped nodes."""
     found = getattr(x, "type", None)
     return found if isinstance(found, TensorType) else None
 
 
 def dims_of(x: Reader) -> Shape:
-    """Shape of a body's input as dims."""
+    """The shape of a body's input, as dims."""
     return tuple(to_dim(s) for s in x.shape)
 
 
@@ -48,7 +48,7 @@ def as_shape(shape: Any, what: str = "shape") -> Shape:
 
 @functools.lru_cache(maxsize=4096)
 def exact_quotient(total: Dim, part: Dim) -> Dim | None:
-    """``total / part`` if that is a whole number for all sizes, else None."""
+    """``total / part`` if that is an integer for all sizes, else None."""
     if type(total) is int and type(part) is int:
         return total // part if part and total % part == 0 else None
     (whole, by), back = symbols.in_multiples(total, part)
@@ -63,8 +63,8 @@ def exact_quotient(total: Dim, part: Dim) -> Dim | None:
 
 # -- reshape ---------------------------------------------------------------------------------------
 def resolve_shape(old: Shape, shape: Any) -> Shape:
-    """The shape that ``reshape`` gives, its -1 solved. Raises ShapeError where the sizes differ or
-    cannot be shown to be equal."""
+    """The shape that results from ``reshape``, with -1 replaced. Raises ShapeError if the numbers of elements
+    differ or cannot be proved equal."""
     new = as_shape(shape)
     total = shapes.product(old)
     unknown = [a for a, d in enumerate(new) if type(d) is int and d == -1]
@@ -100,8 +100,8 @@ def _prefixes(shape: Sequence[Index]) -> list[Index]:
 
 
 def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiIndex:
-    """Index into an array of shape ``old`` of element ``i`` of its reshape to ``new``. Runs of axes
-    with equal products are mapped by themselves: what stays as it is costs no division."""
+    """The index into an array of shape ``old`` for element ``i`` of its reshape to ``new``. Runs of axes with
+    equal products are mapped separately, so that unchanged axes need no division."""
     before, after = _prefixes(old), _prefixes(new)
     result: list[Index] = []
     p = q = 0
@@ -139,7 +139,7 @@ def reshaped_index(i: MultiIndex, new: MultiIndex, old: MultiIndex) -> MultiInde
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` with the same elements in row-major order and another shape; one size may be -1.
 
-    Raises ShapeError where the number of elements differs or, with named dims, may differ."""
+    Raises ShapeError if the number of elements differs or, with named dims, may differ."""
     return np.reshape(x, shape)
 
 
@@ -231,7 +231,7 @@ def _(i: MultiIndex, x: Reader, axes: Any) -> Expr:
 def expand(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``x`` broadcast to ``shape``, axes aligned at the end; -1 keeps the size of ``x``.
 
-    Raises ShapeError where an axis of ``x`` is neither 1 nor the size asked for."""
+    Raises ShapeError if an axis of ``x`` has neither size 1 nor the requested size."""
     old = np.shape(x)
     padded = (1,) * (len(shape) - len(old)) + old
     return np.broadcast_to(x, [p if s == -1 else s for s, p in zip(shape, padded)])
@@ -370,7 +370,7 @@ def _(i: MultiIndex, x: Reader, axis: int) -> Expr:
     bad=[Bad("f32[3]", 1, 1, match="out of range"), Bad("f32[3]", 0.5, 0, match="shift must be")],
 )
 def roll(x: Tensor, shift: int, axis: int) -> Tensor:
-    """``x`` moved by ``shift`` along one axis; what leaves at the end comes in at the start."""
+    """``x`` shifted by ``shift`` along one axis; elements that leave at the end re-enter at the start."""
     return np.roll(x, shift, axis)
 
 
@@ -383,7 +383,7 @@ def _(x: TensorType, shift: Any, axis: int) -> TensorType:
 def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     size, place = x.shape[axis], i[axis]
-    # where the first element is
+    # the position of the first element
     start = extremum("min", Index.of(shift) % extremum("max", size, 1), size)
 
     def moved(by: Index) -> Expr:
@@ -411,9 +411,9 @@ def _(i: MultiIndex, x: Reader, shift: Any, axis: int) -> Expr:
     ],
 )
 def unfold(x: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
-    """All windows of ``size`` neighbours along ``axis``, each ``step`` further than the one before, as
-    torch.Tensor.unfold: ``out[..., w, ..., k]`` is ``x[..., step * w + k, ...]``, the axis of the places in a window
-    is the last one. There are ``(n - size) // step + 1`` of them, perhaps none.
+    """All windows of ``size`` consecutive elements along ``axis``, each of which starts ``step`` after the previous
+    one, as torch.Tensor.unfold: ``out[..., w, ..., k]`` is ``x[..., step * w + k, ...]``, with the position in the
+    window as the last axis. There are ``(n - size) // step + 1`` windows, perhaps none.
 
     Raises ShapeError for a window that is larger than the axis by more than one step."""
     axis = normalize_axis(axis, np.ndim(x))
@@ -468,13 +468,13 @@ def _(i: MultiIndex, x: Reader, axis: int, size: Any, step: int = 1) -> Expr:
 def pad(x: Tensor, padding: tuple[tuple[int, int], ...], value: float = 0) -> Tensor:
     """``x`` with ``padding[axis] = (low, high)`` elements of ``value`` before and after each axis.
 
-    Raises ShapeError for a negative padding, DTypeError for a value the dtype does not hold."""
+    Raises ShapeError for a negative padding, and DTypeError for a value that the dtype cannot represent."""
     return np.pad(x, padding, constant_values=value) if np.ndim(x) else np.array(x)
 
 
 def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
-    """A Python number as an element of the dtype, floats not rounded yet. Raises LiteralError where
-    it does not fit: see :func:`fxlite.types.dtypes.literal`."""
+    """A Python number as an element of the dtype, but without rounding floats. Raises LiteralError if it does
+    not fit; see :func:`fxlite.types.dtypes.literal`."""
     if type(value) not in dtypes.NUMBERS:
         raise ArgumentError(f"value must be a number, not {value!r}")
     found = dtypes.literal(value, dtype, wraps)
@@ -486,7 +486,7 @@ def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
     pairs = padding if isinstance(padding, tuple) else ()
     if len(pairs) != x.rank or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
         raise ArgumentError(f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}")
-    fill_value(value, x.dtype, x.dtype.is_unsigned)  # as NumPy: the others do not wrap
+    fill_value(value, x.dtype, x.dtype.is_unsigned)  # as in NumPy, only unsigned integers wrap around
     sizes: list[Dim] = []
     for size, (low, high) in zip(x.shape, (as_shape(p, "padding") for p in pairs)):
         if any(type(p) is int and p < 0 for p in (low, high)):

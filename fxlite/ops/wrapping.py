@@ -1,9 +1,9 @@
-"""``fx.wrap``: a plain Python function that is one node of the graph instead of being traced into.
+"""``fx.wrap``: makes calls of a plain Python function single nodes, instead of tracing into it.
 
-In: a function of arrays and plain values. Out: a function that behaves the same outside of tracing
-and, called with a traced value, records a ``call_function`` of an opaque op made for it. The op
-prints as ``ops.wrapped.MODULE.NAME``, is interpreted by calling the function, and regenerated
-Python imports the function from its module. C and CUDA cannot hold it and say so.
+In: a function of arrays and plain values. Out: a function that behaves the same outside of tracing. Called
+with a traced value, it records a ``call_function`` of an opaque op that was made for it. The op prints as
+``ops.wrapped.MODULE.NAME``; an interpreter calls the function, and regenerated Python imports it from its
+module. C and CUDA cannot represent it, and raise an error that names it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WrappedOp(ForeignOp):
         plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
         required = [p for p in ordered if p.default is p.empty]
         by_name = inspect.Parameter.KEYWORD_ONLY
-        # an attribute without a default may follow an operand that has one
+        # an attribute without a default may follow an operand with a default
         mixed = ordered[: len(required)] != required
         reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
@@ -76,8 +76,8 @@ class WrappedOp(ForeignOp):
         self._infer = functools.partial(_result_type, infer)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments by name. Raises ArgumentError for those that do not fit, and for attributes
-        that are no data, which neither text nor files could hold."""
+        """Arguments by name. Raises ArgumentError for arguments that do not fit, and for attributes that are
+        not data, which text and files cannot represent."""
         for name, value in (*zip(self._names, args), *kwargs.items()):
             if name not in self.tensor_kinds:
                 problem = _no_data(value, name)
@@ -96,12 +96,12 @@ class WrappedOp(ForeignOp):
 
     @property
     def title(self) -> str:
-        """``helpers.scale``, for messages."""
+        """The name in messages: ``helpers.scale``."""
         return self.name.removeprefix("wrapped.")
 
 
 def _no_data(value: Any, name: str) -> str:
-    """What an attribute is, if it is none that a graph can hold; else empty."""
+    """A description of an attribute that a graph cannot hold; empty for others."""
     if isinstance(value, (tuple, list)):
         return next(filter(None, (_no_data(v, name) for v in value)), "")
     if isinstance(value, enum.Enum):
@@ -117,7 +117,7 @@ def _no_data(value: Any, name: str) -> str:
 
 
 def _may_stand(value: Any) -> bool:
-    """A node or traced value, whose place is refused elsewhere, or a pattern's parameter."""
+    """True for a node or traced value, which is rejected elsewhere, and for a parameter of a pattern."""
     return is_traced(value) or stands_for_any(value) or hasattr(value, "all_input_nodes")
 
 
@@ -129,18 +129,18 @@ def _result_type(infer: Any, **types: Any) -> Any:
 
 
 def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
-    """Make a function one node of every graph: ``@fx.wrap``, ``@fx.wrap(infer=...)``, or
-    ``fx.wrap("name")`` or ``fx.wrap(function)`` at module level for a function of that module,
-    imported ones included.
+    """Make each call of a function a single node, instead of tracing into the function: ``@fx.wrap``,
+    ``@fx.wrap(infer=...)``, or at module level ``fx.wrap("name")`` or ``fx.wrap(function)`` for a function of
+    that module, which may be imported.
 
-    The function must be pure: a node that is not read is removed. Parameters without annotation, or
-    annotated as arrays, take arrays and numbers; others (``axis: int``, ``mode="nearest"``) are
-    stored as they are. ``infer`` gives the result's type: type text, or a function from the
-    arguments' TensorTypes to a type (a tuple of them for several results); without it the result
-    has no type.
+    The function must be pure, because a node that is not read is removed. Parameters without annotation, or
+    annotated as arrays, take arrays and numbers; others (``axis: int``, ``mode="nearest"``) are attributes,
+    which are stored unchanged. ``infer`` gives the type of the result: type text, or a function from the
+    TensorTypes of the arguments to a type (a tuple of types for several results). Without it, the result has
+    no type.
 
-    Raises ArgumentError for a function without a name, for ``*args`` and ``**kwargs``, and for a
-    statement ``fx.wrap(function)`` that has no name to put the wrapped function in place of."""
+    Raises ArgumentError for a function without a name, for ``*args`` and ``**kwargs``, and for a statement
+    ``fx.wrap(function)`` if the module has no name whose function could be replaced."""
     function = fn_or_name
     if function is None:
         return functools.partial(wrap, infer=infer)
@@ -186,15 +186,15 @@ def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
 
 
 def _is_statement(frame: Any) -> bool:
-    """Whether what the running call of a frame returns is thrown away."""
+    """Whether the result of the call that a frame is executing is discarded."""
     following = (i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti)
     return next(following).opname == "POP_TOP"
 
 
 def has_side_effect(fn: Any) -> Any:
-    """Keep every call of a function, even if its result is not read: no pass removes, folds or
-    merges such nodes, and they keep their order. ``fn`` is an op or a function, which is wrapped as
-    by :func:`wrap`; returns it. Raises what that raises."""
+    """Keep every call of a function, even if its result is not read: no pass removes, folds or merges such
+    nodes, and they keep their order. ``fn`` is an op, or a function, which is wrapped as by :func:`wrap`.
+    Returns the op or wrapped function. Raises what :func:`wrap` raises."""
     if isinstance(fn, Op):
         fn.has_side_effect = True
         return fn
@@ -204,8 +204,7 @@ def has_side_effect(fn: Any) -> Any:
 
 
 class Autowrap:
-    """Functions that are wrapped while a program is traced, where its module and theirs call
-    them."""
+    """Wraps functions while a program is traced, in the program's module and in their own."""
 
     def __init__(self, modules: Iterable[Any], functions: Iterable[Any]) -> None:
         expect(modules, Iterable, "autowrap_modules=", "give imported modules")
@@ -218,7 +217,7 @@ class Autowrap:
         self._replaced: list[tuple[dict[str, Any], str, Any]] = []
 
     def enter(self, root: Any) -> None:
-        """Put wrappers in place of the functions."""
+        """Replace the functions by wrappers."""
         if not (self.modules or self.functions):
             return
         public = [v for m in self.modules for n, v in vars(m).items() if not n.startswith("_")]
@@ -231,7 +230,7 @@ class Autowrap:
                     space[name] = wrap(value)
 
     def leave(self) -> None:
-        """Put the functions back."""
+        """Restore the functions."""
         while self._replaced:
             space, name, value = self._replaced.pop()
             space[name] = value
@@ -257,7 +256,7 @@ def _register(function: Any, infer: Any) -> WrappedOp:
     while (known := WRAPPED.get(name)) is not None:
         assert isinstance(known, WrappedOp)
         if _is_same(known.function, function) and infer is None:
-            return known  # a module loaded again
+            return known  # the module was loaded again
         number += 1
         name = f"{wish}_{number}"
     made = WrappedOp(function, name, infer)
@@ -274,7 +273,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def activate_wrapped_names() -> None:
-    """Put wrappers in place of the functions that were wrapped by name and exist by now."""
+    """Replace the functions that were wrapped by name, and that exist by now, by their wrappers."""
     waiting = []
     for space, name, infer in _PENDING:
         if name in space:

@@ -563,7 +563,7 @@ def decided(expr: Expr) -> Expr:
 
 
 def _is_same_number(one: Expr, other: Expr) -> bool:
-    """Whether two Python numbers have the same type and bits."""
+    """Whether both are literals with the same type and bits."""
     return isinstance(one, Const) and isinstance(other, Const) and repr(one) == repr(other)
 
 

@@ -1,11 +1,10 @@
-"""Convolutions over one or two spatial axes, with torch's meaning; the rules are those of any number
-of axes (:mod:`fxlite.ops.image.volume`).
+"""Convolutions over one or two spatial axes, as in torch. The rules hold for any number of axes
+(:mod:`fxlite.ops.image.volume`).
 
-Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int where
-all axes agree. Padding is stored as an int, a tuple of ints, or, where the two ends of an axis
-differ, ``((top, bottom), (left, right))``; "valid" is stored as 0 and "same" as the numbers it
-stands for, where the weight's type is known. dtypes are promoted as NumPy does; half types are
-summed in float32 and rounded once.
+Attributes are ints, or a tuple with one int for each spatial axis; they are stored as an int if all axes
+agree. Padding is stored as an int, a tuple of ints, or ``((top, bottom), (left, right))`` if the two ends
+of an axis differ; "valid" is stored as 0, and "same" as the numbers for which it stands, if the type of
+the weight is known. dtypes are promoted as in NumPy; half types are summed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _COLUMN_LIMIT = 1 << 25
 
 # -- attributes ------------------------------------------------------------------------------------
 def padding_pairs(padding: Any, kernel: Sequence[Any], stride: Sequence[int], dilation: Sequence[int]) -> Pairs:
-    """(low, high) padding of each axis, from any form the ``padding`` attribute may have.
+    """The (low, high) padding of each axis, from any form of the ``padding`` attribute.
 
     "same" puts the odd element at the high end, as torch does. Raises ArgumentError."""
     rank = len(stride)
@@ -76,14 +75,14 @@ def padding_pairs(padding: Any, kernel: Sequence[Any], stride: Sequence[int], di
 
 
 def stored_padding(pairs: Pairs) -> Any:
-    """The stored form: an int, ints, or pairs where the ends of an axis differ."""
+    """The stored form of padding: an int, a tuple of ints, or pairs if the ends of an axis differ."""
     if all(low == high for low, high in pairs):
         return shortest([low for low, _ in pairs])
     return pairs
 
 
 def _known_type(value: Any) -> TensorType | None:
-    """Type of a node or array, None in a graph without types."""
+    """The type of a node or array; None in a graph without types."""
     if isinstance(value, np.ndarray):
         return type_of(value)
     found = value if isinstance(value, TensorType) else getattr(value, "type", None)
@@ -117,7 +116,7 @@ def _attach_canonical(record: Op, rank: int) -> None:
 def checked_operands(
     rank: int, x: Any, weight: Any, groups: Any, channel_axis: int, form: str
 ) -> tuple[TensorType, TensorType]:
-    """x and weight of the right ranks and kernel sizes. Raises ShapeError or ArgumentError."""
+    """x and weight, checked for their ranks and kernel sizes. Raises ShapeError or ArgumentError."""
     x = require_layout(x, rank)
     kernel = ("kd", "kh", "kw")[-rank:] if rank > 1 else ("k",)
     if not isinstance(weight, TensorType) or weight.rank != rank + 2:
@@ -134,8 +133,7 @@ def checked_operands(
 
 
 def require_channels(x: TensorType, expected: Any, how: str) -> None:
-    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains the
-    number."""
+    """Raise ShapeError unless axis 1 of ``x`` has ``expected`` channels; ``how`` explains this number."""
     if not shapes.equal(x.shape[1], expected):
         hint = f"x must have {number_of(expected, 'channel')} on axis 1"
         if shapes.equal(x.shape[-1], expected):
@@ -179,7 +177,7 @@ def _infer(
 def _convolve(
     x: Any, weight: Any, bias: Any, stride: Sequence[int], pairs: Pairs, dilation: Sequence[int], groups: int
 ) -> Any:
-    """Windows unrolled into the columns of a matrix, then one matrix product for each group."""
+    """Unroll windows into the columns of a matrix, then compute a matrix product for each group."""
     result = common_dtype(x, weight, bias)
     wide = result.compute.numpy
     x, weight = x.astype(wide, copy=False), weight.astype(wide, copy=False)
@@ -204,7 +202,7 @@ def _convolve(
 
 
 def finish(total: Any, bias: Any, result: DType) -> Any:
-    """The reference's last step: add the bias per channel (axis 1) and cast to ``result``."""
+    """The last step of the reference: add the bias to each channel (axis 1) and cast to ``result``."""
     if bias is not None:
         total = total + np.asarray(bias).astype(total.dtype).reshape(-1, *[1] * (total.ndim - 2))
     return np.ascontiguousarray(total.astype(result.numpy, copy=False))
@@ -233,7 +231,7 @@ def _body(
         conditions: list[Expr] = []
         for a, (low, high) in enumerate(pairs):
             at = i[2 + a] * steps[a] + r[a] * gaps[a] - low
-            # without padding at an end no window leaves the array there
+            # without padding at an end, no window extends beyond the array there
             if low:
                 conditions.append(not_negative(at))
             if high:
@@ -247,12 +245,12 @@ def _body(
 
 
 def group_of(channel: Index, outputs: Index, groups: int) -> Index:
-    """The group an output channel belongs to."""
+    """The group to which an output channel belongs."""
     return Index.of(0) if groups == 1 else channel // (outputs // groups)
 
 
 def add_bias(total: Expr, channel: Index, bias: Reader | None, result: DType) -> Expr:
-    """``finish`` for one element: the sum plus its channel's bias, cast to ``result``."""
+    """:func:`finish` for one element: the sum plus the bias of its channel, cast to ``result``."""
     if bias is not None:
         total = total + expr.cast(bias[channel], result.compute)
     return expr.cast(total, result)
@@ -346,13 +344,13 @@ def conv2d(
     ``[N, C_out, H_out, W_out]`` with
     ``H_out = (H + top + bottom - dilation*(kh - 1) - 1) // stride + 1``.
 
-    ``padding``: zeros on both ends, an int or (h, w) or ((top, bottom), (left, right)); "valid" is
-    0; "same" (stride 1 only) keeps the size, an odd element going to the bottom and right.
-    ``layout="NHWC"``: x is ``[N, H, W, C]`` and the result ``[N, H_out, W_out, C_out]``; the weight
-    is the same.
+    ``padding`` is the number of zeros on both ends: an int, (h, w), or ((top, bottom), (left, right)).
+    "valid" is 0; "same" (only with stride 1) keeps the size, with an odd element at the bottom and right.
+    With ``layout="NHWC"``, x is ``[N, H, W, C]`` and the result is ``[N, H_out, W_out, C_out]``; the
+    weight is the same.
 
-    Raises ShapeError for an unbatched input, channels or kernels that do not fit; ArgumentError for
-    attributes that are not ints in range."""
+    Raises ShapeError for an unbatched input and for channels or kernels that do not fit, and
+    ArgumentError for attributes that are not ints in range."""
     x = channels_first(x, layout)
     return stored(run_convolution(2, x, weight, bias, stride, padding, dilation, groups), layout)
 

@@ -1,9 +1,9 @@
-"""``grid_sample``: an image read at positions that another tensor holds.
+"""``grid_sample``: samples an image at positions that another tensor holds.
 
-In: images [N, C, H, W] or [N, C, D, H, W] and positions [N, ..., 2 or 3] between -1 and 1, x (along
-W) first. Out: what stands there, [N, C, ...], interpolated; torch.nn.functional.grid_sample and
-ONNX's GridSample. Positions are bounded before they become integers, so that none is too large for
-one; NaN lies outside of the image.
+In: images [N, C, H, W] or [N, C, D, H, W] and positions [N, ..., 2 or 3] between -1 and 1, with x (along
+W) first. Out: the interpolated values there, [N, C, ...], as in torch.nn.functional.grid_sample and
+ONNX's GridSample. Positions are limited before they are converted to integers, so that none is too large;
+NaN counts as a position outside of the image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CUBIC = -0.75
 
 
 class _Numbers:
-    """The functions that positions are computed with, of arrays."""
+    """The functions that compute positions, for arrays."""
 
     floor: Callable[..., Any] = np.floor
     round: Callable[..., Any] = np.rint
@@ -47,7 +47,7 @@ class _Numbers:
 
 
 class _Expressions:
-    """The same functions, of expressions."""
+    """The same functions, for expressions."""
 
     where: Callable[..., Any] = expr.where
 
@@ -72,14 +72,14 @@ Space = type[_Numbers] | type[_Expressions]
 
 
 def _bounded(of: Space, at: Any, low: Any, high: Any) -> Any:
-    """``at`` between two numbers; NaN is ``low``."""
+    """``at`` limited to [low, high]; NaN becomes ``low``."""
     at = of.where(at > low, at, low)
     return of.where(at < high, at, high)
 
 
 def _reflected(of: Space, at: Any, n: Any, align_corners: bool) -> Any:
-    """``at`` as often mirrored at the ends, the middles of the outermost elements or their outer
-    edges, as it needs to lie between them."""
+    """``at`` reflected at the ends until it lies between them. The ends are the centers of the outermost
+    elements if ``align_corners``, else their outer edges."""
     low, span = (0.0, n - 1) if align_corners else (-0.5, n)
     if isinstance(span, Expr):
         size = of.where(span > 0, span, 1.0) if align_corners else span
@@ -92,8 +92,7 @@ def _reflected(of: Space, at: Any, n: Any, align_corners: bool) -> Any:
 
 
 def _inside(of: Space, at: Any, n: Any, padding_mode: str, align_corners: bool) -> Any:
-    """A position as the padding has it; those that read zeros are bounded two elements beyond the
-    ends."""
+    """A position after padding: those that read zeros are limited to two elements beyond the ends."""
     if padding_mode == "zeros":
         return _bounded(of, at, -2.0, n + 1)
     if padding_mode == "reflection":
@@ -106,7 +105,7 @@ def _unnormalized(at: Any, n: Any, align_corners: bool) -> Any:
 
 
 def _taps(of: Space, at: Any, n: Any, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Any, Any]]:
-    """Positions, whole numbers as floats, and weights of what is added up along an axis."""
+    """The positions (integers stored as floats) and weights of the elements that are added along an axis."""
     at = _unnormalized(at, n, align_corners)
     if mode == "nearest":
         return [(of.round(_inside(of, at, n, padding_mode, align_corners)), None)]
@@ -115,7 +114,7 @@ def _taps(of: Space, at: Any, n: Any, mode: str, padding_mode: str, align_corner
         low = of.floor(at)
         high = low + 1 if padding_mode == "zeros" else of.where(low + 1 < n, low + 1, low)
         return [(low, 1 - (at - low)), (high, at - low)]
-    at = _bounded(of, at, -1e6, 1e6)  # taps beyond the ends are padded one by one
+    at = _bounded(of, at, -1e6, 1e6)  # padding is applied to each tap
     low = of.floor(at)
     fraction = at - low
     distances = [(2, fraction + 1), (1, fraction), (1, 1 - fraction), (2, 2 - fraction)]
@@ -164,15 +163,15 @@ _SAMPLES = [
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Tensor:
-    """``x [N, C, H, W]`` read at ``grid [N, H_out, W_out, 2]``, or ``x [N, C, D, H, W]`` at ``grid
-    [N, D_out, H_out, W_out, 3]``: positions x, y(, z) along W, H(, D). -1 and 1 are the middles of
-    the outermost elements if ``align_corners``, else their outer edges.
+    """``x [N, C, H, W]`` sampled at the positions ``grid [N, H_out, W_out, 2]``, or ``x [N, C, D, H, W]`` at
+    ``grid [N, D_out, H_out, W_out, 3]``. The last axis of ``grid`` holds x, y(, z) along W, H(, D); -1 and 1
+    are the centers of the outermost elements if ``align_corners``, else their outer edges.
 
-    ``mode``: "bilinear" (over three axes trilinear), "nearest" (halves to even) or, over two axes,
-    "bicubic" (coefficient -0.75). ``padding_mode``: what stands outside, "zeros", the nearest
-    element ("border") or the mirrored image ("reflection").
+    ``mode`` is "bilinear" (trilinear over three axes), "nearest" (halves are rounded to even) or, over two
+    axes, "bicubic" (with the coefficient -0.75). ``padding_mode`` gives the values outside of the image:
+    "zeros", those of the nearest element ("border"), or those of the mirrored image ("reflection").
 
-    Raises ShapeError, DTypeError and ArgumentError for what does not fit."""
+    Raises ShapeError, DTypeError or ArgumentError for arguments that do not fit."""
     x, grid = np.asarray(x), np.asarray(grid)
     computed = dtypes.dtype(x.dtype).compute.numpy
     sizes = x.shape[2:]

@@ -1,8 +1,8 @@
-"""Where the largest element of each window stands: the ``return_indices`` of max pooling.
+"""The position of the largest element of each window: the ``return_indices`` of max pooling.
 
 In: images [N, C, ...] with one to three spatial axes, and windows as in
-:mod:`~fxlite.ops.image.pooling`. Out: positions (int64) in the spatial axes of a channel taken as
-one, row by row, as torch has them. What undoes a pooling, ``F.max_unpool2d``, scatters by them.
+:mod:`~fxlite.ops.image.pooling`. Out: positions (int64) among the elements of a channel, counted row by
+row, as in torch. ``F.max_unpool2d``, which reverses a pooling, scatters by them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NONE = int(np.iinfo(np.int64).max)
 
 
 def _pool_of(pools: dict[int, Op], x: Any) -> Op:
-    """The op whose positions are asked for. Raises ShapeError for other ranks."""
+    """The pooling op for the rank of ``x``. Raises ShapeError for other ranks."""
     rank = x.rank - 2 if isinstance(x, TensorType) else 0
     if rank not in pools:
         raise ShapeError(f"x must be [N, C, L], [N, C, H, W] or [N, C, D, H, W], not {x}")
@@ -56,7 +56,7 @@ def _pool_of(pools: dict[int, Op], x: Any) -> Op:
 
 
 def _follows(record: Op, pools: dict[int, Op]) -> None:
-    """Attach to ``record`` the rules of the op that pools the values."""
+    """Attach rules to ``record`` that follow those of the op that pools the values."""
 
     def infer(x: Any, **attributes: Any) -> TensorType:
         values = _pool_of(pools, x).inferred({"x": x, **attributes})
@@ -81,8 +81,8 @@ def _follows(record: Op, pools: dict[int, Op]) -> None:
 def _position_body(
     i: MultiIndex, x: Reader, extents: Sequence[Index], place_of: Callable[[Sequence[Index]], tuple[MultiIndex, Expr]]
 ) -> Expr:
-    """The position of the largest element of a window: the first of equal ones, of NaNs the last.
-    ``place_of``: where element r of the window is, and whether it is inside."""
+    """The position of the largest element of a window: the first of equal elements, the last of NaNs.
+    ``place_of`` gives the place of element r of the window, and whether it is inside of the image."""
     is_float = x.dtype.is_float
     strides = [Index.of(1)]
     for size in reversed(x.shape[3:]):
@@ -107,8 +107,8 @@ def _position_body(
 
 # -- fixed windows ---------------------------------------------------------------------------------
 def _reference(x: Any, sizes: Sequence[int], places: Callable[[int], Any], count: int) -> Any:
-    """``places(r)``: the positions on the plane, and which are inside, of element ``r`` of all
-    windows."""
+    """The reference. ``places(r)`` gives the positions of element ``r`` of all windows on the plane, and
+    whether they are inside of it."""
     flat = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
     best: Any = None
     found: Any = None
@@ -124,7 +124,7 @@ def _reference(x: Any, sizes: Sequence[int], places: Callable[[int], Any], count
 
 
 def _on_plane(sizes: Sequence[int], axes: Sequence[Any]) -> tuple[Any, Any]:
-    """Positions on the plane of positions along its axes, and whether they are on it."""
+    """Positions on the plane from positions along its axes, and whether they are inside of it."""
     grid = np.meshgrid(*axes, indexing="ij")
     at, inside = np.zeros_like(grid[0]), np.ones(grid[0].shape, bool)
     for size, along in zip(sizes, grid):
@@ -157,10 +157,10 @@ def max_pool_positions(
     dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Where the largest element of each window of ``x [N, C, L]``, ``[N, C, H, W]`` or
-    ``[N, C, D, H, W]`` stands: its position (int64) among the elements of the channel, row by row
-    (``return_indices`` of torch.nn.functional.max_pool2d). Of equal elements it is the first one,
-    of NaNs the last; padding is never chosen. Attributes and errors as in :func:`max_pool2d`."""
+    """The position (int64) of the largest element of each window of ``x [N, C, L]``, ``[N, C, H, W]`` or
+    ``[N, C, D, H, W]``, counted row by row among the elements of its channel (``return_indices`` of
+    torch.nn.functional.max_pool2d). It is the first of equal elements and the last of NaNs; padding is
+    never chosen. Attributes and errors are as in :func:`max_pool2d`."""
     x = np.asarray(x)
     rank = x.ndim - 2
     windows = windows_of(rank, kernel_size, stride, padding, dilation)
@@ -214,8 +214,8 @@ _follows(max_pool_positions, _POOLS)
     bad=[Bad("f32[3,8]", 2, match="x must be [N, C, L]"), Bad("f32[2,3,8,8]", 0, match="output_size must be")],
 )
 def adaptive_max_pool_positions(x: Tensor, output_size: Sizes) -> Tensor:
-    """Where the largest element of each window of adaptive pooling stands, as in
-    :func:`max_pool_positions`; windows and errors as in :func:`adaptive_max_pool2d`."""
+    """The position of the largest element of each window of adaptive pooling, as in
+    :func:`max_pool_positions`. Windows and errors are as in :func:`adaptive_max_pool2d`."""
     x = np.asarray(x)
     sizes = [n if m is None else m for n, m in zip(x.shape[2:], output_sizes(output_size, x.ndim - 2))]
     edges = [[(o * n // m, -(-(o + 1) * n // m)) for o in range(m)] for n, m in zip(x.shape[2:], sizes)]

@@ -1,13 +1,13 @@
-"""Pooling over one or two spatial axes: max and average, with fixed windows and adaptive.
+"""Pooling over one or two spatial axes: maximum and average, with fixed or adaptive windows.
 
-Inputs are ``[N, C, L]`` or ``[N, C, H, W]``, with torch's meaning of all attributes: padding never
-wins a maximum, NaN does; ``ceil_mode`` rounds the number of windows up, the last one starting
-inside the axis. Attributes are stored as an int where all axes agree, ``stride`` only where it is
-not the kernel size. Averages of half types are summed in float32 and rounded once.
+Inputs are ``[N, C, L]`` or ``[N, C, H, W]``, and all attributes mean the same as in torch: padding never
+wins a maximum, but NaN does; ``ceil_mode`` rounds the number of windows up, as long as the last one starts
+inside the axis. Attributes are stored as an int if all axes agree, and ``stride`` only if it is not the
+kernel size. Averages of half types are summed in float32 and rounded once.
 
-Where pooling is adaptive the output size is given, an int, or one int or None (keep the size) for
-each axis, and window ``i`` of an axis runs from ``floor(i*size/out)`` to ``ceil((i+1)*size/out)``
-(torch.nn.functional.adaptive_avg_pool2d), which are ``ceil((i*size % out + size) / out)`` elements.
+Adaptive pooling takes the output size: an int, or one int or None (keep the size) for each axis. Window
+``i`` of an axis goes from ``floor(i*size/out)`` to ``ceil((i+1)*size/out)``
+(torch.nn.functional.adaptive_avg_pool2d) and has ``ceil((i*size % out + size) / out)`` elements.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Windows = tuple[tuple[int, ...], ...]  # kernel, stride, padding and dilation of
 
 # -- fixed windows ---------------------------------------------------------------------------------
 def windows_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1) -> Windows:
-    """Kernel, stride, padding and dilation of each axis. Raises ArgumentError."""
+    """The kernel, stride, padding and dilation of each axis. Raises ArgumentError."""
     kernel = per_axis(kernel_size, rank, "kernel_size")
     steps = kernel if stride is None else per_axis(stride, rank, "stride")
     pads = per_axis(padding, rank, "padding", least=0)
@@ -71,8 +71,8 @@ def windows_of(rank: int, kernel_size: Any, stride: Any, padding: Any, dilation:
 
 
 def reaching(windows: Windows, sizes: Sequence[Any]) -> Windows:
-    """The windows without the places that lie behind the input in all of them: with ``ceil_mode``, models have
-    windows of thousands of places on images of four. ``sizes``: of the input, named ones reach everywhere."""
+    """The windows without places that lie beyond the input in all of them: with ``ceil_mode``, models have windows
+    of thousands of places on images of four. ``sizes`` are those of the input; named sizes may reach every place."""
     kernel, steps, pads, gaps = windows
     places = [
         k if type(n) is not int else max(min(k, (n - 1 + p) // d + 1), 1)
@@ -108,7 +108,7 @@ def _attach_canonical(record: Op, rank: int) -> None:
 
 
 def _require_order(dtype: DType) -> None:
-    """Raise DTypeError for a dtype of which no maximum is pooled."""
+    """Raise DTypeError for a dtype without an order, whose maximum cannot be pooled."""
     if dtype.is_bool:
         raise DTypeError("not defined for bool; use fx.ops.any, or cast to an integer first")
     if dtype.is_complex:
@@ -123,7 +123,7 @@ def lowest(dtype: DType) -> bool | int | float:
 
 
 def _shifted(x: Any, sizes: Sequence[int], windows: Windows, fill: Any) -> Callable[[tuple[int, ...]], Any]:
-    """For each position in the window, the input elements all windows have there."""
+    """A function from a position in the window to the input elements at that position of all windows."""
     kernel, steps, pads, gaps = windows
     ends = [
         max((m - 1) * s + d * (k - 1) + 1 - p - n, 0)
@@ -141,7 +141,7 @@ def _shifted(x: Any, sizes: Sequence[int], windows: Windows, fill: Any) -> Calla
 
 
 def run_max(rank: int, x: Any, windows: Windows, ceil_mode: bool, layout: str = "NCHW") -> Any:
-    """The reference of pooling the largest over ``rank`` axes."""
+    """The reference of max pooling over ``rank`` axes."""
     x = channels_first(x, layout)
     sizes = pooled_type(rank, type_of(x), windows, ceil_mode).shape[2:]
     windows = reaching(windows, x.shape[2:])
@@ -154,7 +154,7 @@ def run_max(rank: int, x: Any, windows: Windows, ceil_mode: bool, layout: str = 
 
 
 def run_avg(rank: int, x: Any, windows: Windows, ceil_mode: bool, count_include_pad: bool, layout: str = "NCHW") -> Any:
-    """The reference of pooling means over ``rank`` axes."""
+    """The reference of average pooling over ``rank`` axes."""
     x = channels_first(x, layout)
     sizes = pooled_type(rank, type_of(x), windows, ceil_mode).shape[2:]
     result = dtypes.dtype(x.dtype)
@@ -223,18 +223,18 @@ def _avg_body(
 
 
 def places_read(windows: Windows, x: Reader) -> tuple[int, ...]:
-    """How many places of a window there are to read along each axis."""
+    """The number of places of a window that are read along each axis."""
     sizes = (n.constant if isinstance(n, Index) else n for n in x.shape[2:])
     return reaching(windows, list(sizes))[0]
 
 
 def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any) -> Expr:
-    """Element ``r`` of the window of output element ``i``; ``fill`` in the padding."""
+    """Element ``r`` of the window of output element ``i``, or ``fill`` in the padding."""
     place: list[Index] = []
     conditions: list[Expr] = []
     for o, n, offset, _, s, p, d in zip(i[2:], x.shape[2:], r, *windows):
         at = o * s + offset * d - p
-        # without padding, and windows counted by rounding down, no window leaves the array
+        # without padding and ceil_mode, no window extends beyond the array
         if p:
             conditions.append(not_negative(at))
         if p or ceil_mode:
@@ -277,13 +277,15 @@ def max_pool2d(
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
+    """The largest element of each window (torch.nn.functional.max_pool2d); NaN wins.
 
     ``x [N, C, H, W]`` to ``[N, C, H_out, W_out]`` with ``H_out = (H + 2*padding -
-    dilation*(kernel_size - 1) - 1) // stride + 1``, rounded up with ``ceil_mode``, the last window
-    starting inside. ``stride=None`` is the kernel size. ``layout="NHWC"``: x is ``[N, H, W, C]``,
-    and so is the result. Raises ShapeError for unbatched inputs and windows that do not fit,
-    ArgumentError for padding of more than half a window."""
+    dilation*(kernel_size - 1) - 1) // stride + 1``, which ``ceil_mode`` rounds up as long as the last
+    window starts inside. ``stride=None`` is the kernel size. With ``layout="NHWC"``, x is
+    ``[N, H, W, C]`` and the result has the same layout.
+
+    Raises ShapeError for unbatched inputs and windows that do not fit, and ArgumentError for padding of
+    more than half a window."""
     return run_max(2, x, windows_of(2, kernel_size, stride, padding, dilation), ceil_mode, layout)
 
 
@@ -305,7 +307,7 @@ def max_pool1d(
     dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
+    """The largest element of each window of ``x [N, C, L]``. See :func:`max_pool2d`."""
     return run_max(1, x, windows_of(1, kernel_size, stride, padding, dilation), ceil_mode)
 
 
@@ -335,11 +337,11 @@ def avg_pool2d(
     count_include_pad: bool = True,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Mean of each window (torch.nn.functional.avg_pool2d); sizes as in :func:`max_pool2d`.
+    """The mean of each window (torch.nn.functional.avg_pool2d); sizes are as in :func:`max_pool2d`.
 
-    The sum is divided by the number of elements of the window, padding included unless
-    ``count_include_pad`` is False; what ``ceil_mode`` adds beyond the padding never counts.
-    Raises also DTypeError for integers."""
+    The sum is divided by the number of elements of the window, including padding unless
+    ``count_include_pad`` is False; elements that ``ceil_mode`` adds beyond the padding never count.
+    Raises the errors of :func:`max_pool2d`, and DTypeError for integers."""
     return run_avg(2, x, windows_of(2, kernel_size, stride, padding), ceil_mode, count_include_pad, layout)
 
 
@@ -361,7 +363,7 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """Mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
+    """The mean of each window of ``x [N, C, L]``. See :func:`avg_pool2d`."""
     return run_avg(1, x, windows_of(1, kernel_size, stride, padding), ceil_mode, count_include_pad)
 
 
@@ -420,7 +422,7 @@ def output_sizes(output_size: Any, rank: int) -> tuple[int | None, ...]:
 
 
 def adaptive_window(o: Index, size: Index, out: int | None) -> tuple[Index, Index]:
-    """(start, length) of the window of output element ``o``."""
+    """The (start, length) of the window of output element ``o``."""
     if out is None or size == out:
         return o, Index.of(1)
     if out == 1:
@@ -445,7 +447,8 @@ def _body(kind: str, i: MultiIndex, x: Reader, output_size: Any) -> Expr:
 
 
 def _pool_axis(x: Any, axis: int, out: int | None, reduce: Callable[..., Any]) -> Any:
-    """One axis at a time: windows of several axes are products of windows of one."""
+    """Pool along one axis. Windows over several axes are products of windows over one, so axes are pooled one
+    after another."""
     size = x.shape[axis]
     if out is None or size == out:
         return x
@@ -488,32 +491,32 @@ _BAD_DTYPE = [Bad("i32[2,3,8,8]", 2, match="must be a float tensor")]
 
 @op("window", role="sum", scales=True, samples=_SAMPLES_2D, bad=_BAD_2D + _BAD_DTYPE)
 def adaptive_avg_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Mean of each window: ``x [N, C, H, W]`` to ``[N, C, *output_size]``.
+    """The mean of each adaptive window: ``x [N, C, H, W]`` to ``[N, C, *output_size]``.
 
-    Raises ShapeError for unbatched inputs, DTypeError for integers, ArgumentError for an
-    ``output_size`` that is not ints >= 1 or None."""
+    Raises ShapeError for unbatched inputs, DTypeError for integers, and ArgumentError for an
+    ``output_size`` that does not consist of ints >= 1 or None."""
     return run_adaptive(x, output_size, 2, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_2D + _SPECIAL, bad=_BAD_2D)
 def adaptive_max_pool2d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Largest element of each window, NaN wins: ``x [N, C, H, W]`` to ``[N, C, *output_size]``.
+    """The largest element of each adaptive window: ``x [N, C, H, W]`` to ``[N, C, *output_size]``. NaN wins.
 
-    Raises ShapeError for unbatched inputs, ArgumentError for an ``output_size`` that is not ints
-    >= 1 or None."""
+    Raises ShapeError for unbatched inputs, and ArgumentError for an ``output_size`` that does not consist
+    of ints >= 1 or None."""
     return run_adaptive(x, output_size, 2, np.max)
 
 
 @op("window", role="sum", scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_avg_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Mean of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
+    """The mean of each adaptive window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_avg_pool2d`."""
     return run_adaptive(x, output_size, 1, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_SAMPLES_1D, bad=_BAD_1D)
 def adaptive_max_pool1d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Largest element of each window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
+    """The largest element of each adaptive window: ``x [N, C, L]`` to ``[N, C, output_size]``. See
     :func:`adaptive_max_pool2d`."""
     return run_adaptive(x, output_size, 1, np.max)
 

@@ -1,15 +1,15 @@
-"""``resize``: one axis at a time, with the modes and coordinates of ONNX's Resize and torch's
+"""``resize``: resamples one axis, with the modes and coordinates of ONNX's Resize and torch's
 ``interpolate``.
 
 In: a tensor, an axis and its size in the result. Out: the tensor with that axis resampled. Several
-axes are resized one after the other; what is interpolated over them (bilinear, bicubic) is a
-product of what is interpolated over each. (:mod:`~fxlite.ops.image.resize` has torch's "nearest"
-and "bilinear" as one op.)
+axes are resized one after another, because an interpolation over several axes (bilinear, bicubic) is the
+product of interpolations over each. (:mod:`~fxlite.ops.image.resize` has torch's "nearest" and "bilinear"
+as one op.)
 
-An element o of the result has a position along the axis: ``o * step + shift``, where step is how
-many elements of the operand there are to one of the result. "nearest" rounds it in integers, so
-that no rounding of floats decides; linear and cubic ones compute it in the dtype that they compute
-in. What is read beyond the ends is the first or the last element.
+The position of element o of the result along the axis is ``o * step + shift``, where step is the number
+of elements of the operand for each element of the result. "nearest" rounds it in integers, so that float
+rounding has no influence; linear and cubic interpolation compute it in the dtype of the computation.
+Beyond the ends, the first or the last element is read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _ratio(o: Any, n: Any, m: Any, scale: float | None, coordinates: str, extrem
 
 
 def _nearest(numerator: Any, denominator: Any, rounding: str) -> Any:
-    """The quotient rounded, as numerator and denominator of one that is rounded down."""
+    """A rounded quotient, as numerator and denominator of an equal quotient that is rounded down."""
     if rounding == "floor":
         return numerator, denominator
     if rounding == "ceil":
@@ -77,8 +77,8 @@ def _extreme(kind: str, a: int, b: int) -> int:
 
 
 def _affine(n: Any, m: Any, scale: float | None, coordinates: str, unless_one: Callable[[Any], Any]) -> Any:
-    """Step and shift of the positions, of sizes that are floats or expressions. ``unless_one``: a
-    value, or 0 where the result has one element."""
+    """The step and shift of the positions, for sizes that are floats or expressions. ``unless_one`` maps a
+    value to itself, or to 0 if the result has one element."""
     step = n / m if scale is None else 1.0 / scale
     if coordinates == "align_corners":
         return unless_one(step if m == 1 else (n - 1) / (m - 1)), 0.0
@@ -94,7 +94,7 @@ def _affine(n: Any, m: Any, scale: float | None, coordinates: str, unless_one: C
 
 # -- kernels ---------------------------------------------------------------------------------------
 def _weight(mode: str, distance: Any, coefficient: float, where: Callable[..., Any]) -> Any:
-    """The kernel at a distance >= 0 from its middle, for arrays and expressions. R. Keys, Cubic
+    """The interpolation kernel at a distance >= 0 from its center, for arrays and expressions. R. Keys, Cubic
     convolution interpolation for digital image processing (1981)."""
     near = weight_within(1, mode, distance, coefficient)
     far = weight_within(2, mode, distance, coefficient) if mode == "cubic" else 0.0
@@ -102,7 +102,7 @@ def _weight(mode: str, distance: Any, coefficient: float, where: Callable[..., A
 
 
 def weight_within(reach: int, mode: str, d: Any, a: float) -> Any:
-    """The kernel at a distance from ``reach - 1`` to ``reach``."""
+    """The interpolation kernel at a distance between ``reach - 1`` and ``reach``."""
     if mode == "linear":
         return 1 - d
     return ((a + 2) * d - (a + 3)) * d * d + 1 if reach == 1 else ((d - 5) * d + 8) * d * a - 4 * a
@@ -111,7 +111,7 @@ def weight_within(reach: int, mode: str, d: Any, a: float) -> Any:
 def _reference(
     n: int, m: int, scale: float | None, mode: str, coordinates: str, coefficient: float, antialias: bool
 ) -> list[tuple[Any, Any]]:
-    """Positions and weights of what is added up, for all elements of the result at once."""
+    """The positions and weights of the elements that are added, for all elements of the result at once."""
     step, shift = _affine(float(n), float(m), scale, coordinates, lambda v: v if m > 1 else 0.0)
     at = np.arange(m) * step + shift
     wide = max(step, 1.0) if antialias else 1.0
@@ -171,15 +171,16 @@ def resize(
 ) -> Tensor:
     """``x`` with ``axis`` resampled to ``size`` elements, an int or a named dim.
 
-    ``mode``: "nearest", "linear" or "cubic" with this ``coefficient`` (-0.75 is torch's, -0.5 that
-    of Catmull and Rom). ``coordinates``: where an element of the result stands, in ONNX's names
-    (coordinate_transformation_mode). ``rounding``: how "nearest" rounds that (nearest_mode).
-    ``scale``: elements of the result to one of the operand, where that is not the quotient of the
-    sizes. ``antialias``: kernels are stretched where the axis becomes shorter. ``exclude_outside``:
-    weights of what lies beyond the ends are 0, and the others are scaled so that their sum is 1.
+    ``mode``: "nearest", "linear", or "cubic" with this ``coefficient`` (-0.75 in torch, -0.5 for
+    Catmull-Rom). ``coordinates``: the position of an element of the result, by the names in ONNX
+    (coordinate_transformation_mode). ``rounding``: how "nearest" rounds the position (nearest_mode).
+    ``scale``: the number of elements of the result for each element of the operand, if that is not the
+    quotient of the sizes. ``antialias``: stretch the kernels if the axis becomes shorter.
+    ``exclude_outside``: elements beyond the ends have weight 0, and the other weights are scaled so that
+    their sum is 1.
 
-    Source: ONNX operator specification, Resize. Raises ArgumentError for attributes that do not
-    fit, ShapeError for an axis without elements, DTypeError for linear or cubic interpolation of
+    Source: ONNX operator specification, Resize. Raises ArgumentError for attributes that do not fit,
+    ShapeError for an axis without elements, and DTypeError for linear or cubic interpolation of
     integers."""
     x = np.asarray(x)
     axis = normalize_axis(axis, x.ndim)
@@ -275,7 +276,7 @@ def _(
         reach = Index.of(math.ceil(_REACH[mode] * max(step, 1.0)))
 
     def tap(number: Index) -> tuple[Expr, Expr]:
-        """Weight and value of one that is so many behind the position."""
+        """The weight and value of the element that is ``number`` places after the position."""
         offset, whole = expr.index_value(number), number.constant
         if wide is None and whole is not None:
             distance = whole - fraction if whole > 0 else fraction - whole if whole else fraction
@@ -315,10 +316,10 @@ def _total(terms: list[Expr]) -> Expr:
 
 
 def _positions(n: Index, m: Index, scale: float | None, coordinates: str, computed: DType) -> tuple[Any, Any]:
-    """Step and shift of the positions: numbers where sizes are."""
+    """The step and shift of the positions, which are numbers if the sizes are."""
     sizes = n.constant, m.constant
     if scale is not None and coordinates in ("half_pixel", "asymmetric", "tf_half_pixel_for_nn"):
-        sizes = 2, 2  # they are not used
+        sizes = 2, 2  # placeholders, which are not used
     if sizes[0] is not None and sizes[1] is not None:
         is_one = sizes[1] == 1
         return tuple(_affine(float(sizes[0]), float(sizes[1]), scale, coordinates, lambda v: 0.0 if is_one else v))

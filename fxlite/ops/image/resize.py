@@ -5,8 +5,8 @@ The source coordinate of output element ``o`` of an axis of ``n`` elements resiz
 (linear), where ``scale`` is ``n / m`` for a given size, ``1 / scale_factor`` for a given factor,
 and ``(n - 1) / (m - 1)`` with aligned corners. torch computes it in float32 (in float64 for linear
 interpolation of float64), and so do reference and body: ``floor(41 * float32(1 / 41))`` is 0, not
-1. (For "nearest" of float64 torch's code paths disagree in such places; here it is float32 always.)
-The body of "nearest" uses integers where that gives the same, which is nearly always.
+1. (For "nearest" with float64, torch's code paths disagree in such places; here it is always float32.)
+The body of "nearest" uses integers if the result is the same, which is nearly always the case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def factors_of(scale_factor: Any, rank: int) -> tuple[float, ...]:
 
 
 def target_sizes(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Size of each axis of the result, as dims. Raises ArgumentError or ShapeError."""
+    """The sizes of the spatial axes of the result, as dims. Raises ArgumentError or ShapeError."""
     rank = len(lengths)
     if (size is None) == (scale_factor is None):
         raise ArgumentError("give either size or scale_factor")
@@ -81,9 +81,9 @@ def target_sizes(size: Any, scale_factor: Any, lengths: tuple[Any, ...]) -> tupl
 
 # -- source positions ------------------------------------------------------------------------------
 def _scale(n: int, m: int, factor: float | None, how: str, dtype: Any) -> Any:
-    """Source elements per output element, rounded as torch does. ``how`` is one of nearest,
-    nearest2d, linear and corners. torch leaves the factor out of account where the size stays the
-    same (linear, and nearest with two axes) or doubles (the latter)."""
+    """The number of source elements for each output element, rounded as in torch. ``how`` is nearest,
+    nearest2d, linear or corners. torch ignores the factor if the size stays the same (linear and
+    nearest2d) or doubles (nearest2d)."""
     if how == "corners":
         return dtype(n - 1) / dtype(m - 1) if m > 1 else dtype(0)
     same = m == n and how in ("linear", "nearest2d")
@@ -99,14 +99,14 @@ def _how(mode: str, rank: int, align_corners: bool) -> str:
 
 
 def _nearest(n: int, m: int, factor: float | None, how: str) -> np.ndarray[Any, Any]:
-    """Source element of each output element."""
+    """The source element of each output element."""
     scale = _scale(n, m, factor, how, np.float32)
     at = np.floor(np.arange(m, dtype=np.float32) * scale).astype(np.int64)
     return np.asarray(np.minimum(at, n - 1))
 
 
 def _linear(n: int, m: int, factor: float | None, how: str, dtype: Any) -> Any:
-    """Both source elements and the weight of the second, for each output element."""
+    """The two source elements and the weight of the second one, for each output element."""
     scale = _scale(n, m, factor, how, dtype)
     o = np.arange(m, dtype=dtype)
     at = o * scale if how == "corners" else (o + dtype(0.5)) * scale - dtype(0.5)
@@ -124,7 +124,7 @@ def _is_ratio(scale: float, numerator: int, denominator: int, count: int) -> boo
 
 
 def _nearest_index(o: Index, n: Index, m: Index, factor: float | None, how: str) -> Index:
-    """Source element of output element ``o``, in integers where that gives the same."""
+    """The source element of output element ``o``, in integers if that gives the same."""
     if n == m and factor is None:
         return o
     step = _scale_value(n, m, factor, how, dtypes.float32)
@@ -138,7 +138,7 @@ def _nearest_index(o: Index, n: Index, m: Index, factor: float | None, how: str)
 
 
 def _scaled(n: Index, factor: float) -> Index:
-    """Size of an axis resized by a factor, as :func:`target_sizes` has it."""
+    """The size of an axis after resizing by a factor, as in :func:`target_sizes`."""
     if n.constant is not None:
         return Index.of(math.floor(n.constant * factor))
     exact = Fraction(factor)
@@ -150,7 +150,7 @@ def _clamped(position: Expr, n: Index) -> Index:
 
 
 def _scale_value(n: Index, m: Index, factor: float | None, how: str, dtype: DType) -> Expr:
-    """:func:`_scale` as an expression; a constant where both sizes are numbers."""
+    """:func:`_scale` as an expression; a constant if both sizes are numbers."""
     if n.constant is not None and m.constant is not None:
         value = _scale(n.constant, m.constant, factor, how, dtype.numpy.type)
         return expr.const(float(value), dtype)
@@ -164,9 +164,9 @@ def _scale_value(n: Index, m: Index, factor: float | None, how: str, dtype: DTyp
     if factor is None:
         return number(n) / number(m)
     scale: Expr = expr.const(float(dtype.numpy.type(1.0 / factor)), dtype)
-    if how == "nearest2d" and 2 < factor < 3:  # no other factor doubles a size, except 2
+    if how == "nearest2d" and 2 < factor < 3:  # besides 2, only these factors can double a size
         scale = expr.where(expr.equals(m, 2 * n), 0.5, scale)
-    if how in ("linear", "nearest2d") and 1 < factor < 2:  # nor leaves it the same, except 1
+    if how in ("linear", "nearest2d") and 1 < factor < 2:  # besides 1, only these can keep it the same
         scale = expr.where(expr.equals(m, n), 1.0, scale)
     return scale
 
@@ -174,7 +174,7 @@ def _scale_value(n: Index, m: Index, factor: float | None, how: str, dtype: DTyp
 def _linear_index(
     o: Index, n: Index, m: Index, factor: float | None, how: str, dtype: DType
 ) -> tuple[Index, Index, Expr]:
-    """Both source elements of output element ``o`` and the weight of the second."""
+    """The two source elements of output element ``o``, and the weight of the second one."""
     scale = _scale_value(n, m, factor, how, dtype)
     at = expr.cast(expr.index_value(o), dtype)
     at = at * scale if how == "corners" else (at + 0.5) * scale - 0.5
@@ -224,12 +224,12 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool = False,
 ) -> Tensor:
-    """``x [N, C, L]`` or ``[N, C, H, W]`` resized (torch.nn.functional.interpolate).
+    """``x [N, C, L]`` or ``[N, C, H, W]``, resized (torch.nn.functional.interpolate).
 
-    Either ``size`` (ints or named dims) or ``scale_factor`` (the size is ``floor(n *
-    scale_factor)``). ``mode``: "nearest", "linear" (one axis) or "bilinear" (two).
+    Either ``size`` (ints or named dims) or ``scale_factor`` must be given; with the latter the size is
+    ``floor(n * scale_factor)``. ``mode`` is "nearest", "linear" (one axis) or "bilinear" (two).
 
-    Raises ShapeError for other ranks, ArgumentError for attributes that do not fit, DTypeError for
+    Raises ShapeError for other ranks, ArgumentError for attributes that do not fit, and DTypeError for
     linear interpolation of integers."""
     value = np.asarray(x)
     rank = value.ndim - 2

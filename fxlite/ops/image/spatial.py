@@ -1,14 +1,14 @@
-"""Helpers of the ops over images: attributes, window counts and guards of those that slide a window
-over spatial axes, and the ``layout`` attribute of ops over [N, C, H, W].
+"""Helpers for ops on images: attributes, window counts and guards of ops that slide a window over spatial
+axes, and the ``layout`` attribute of ops on [N, C, H, W].
 
-``stride=2`` and ``stride=(2, 2)`` are one call and are stored as one: :func:`shortest` is the
-stored form (an int where all axes agree), :func:`per_axis` the form that rules compute with.
+``stride=2`` and ``stride=(2, 2)`` are the same call and are stored in the same way: :func:`shortest` gives
+the stored form (an int if all axes agree), :func:`per_axis` the form with which rules compute.
 Convolution, pooling and resizing share them.
 
-"NCHW" is torch's order; in "NHWC" (channels-last, torch's ``memory_format=channels_last``) the
-channels of a pixel are neighbours. An op's rules are written once, for NCHW: :func:`in_layouts`
-makes them rules for both, :func:`channels_first` and :func:`stored` do so for arrays. No op is
-registered here.
+"NCHW" is torch's order. In "NHWC" (channels-last, torch's ``memory_format=channels_last``) the channels
+of a pixel are adjacent. The rules of an op are written once, for NCHW; :func:`in_layouts` makes them work
+for both layouts, and :func:`channels_first` and :func:`stored` do the same for arrays. No op is registered
+here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAYOUTS = {1: ("N", "C", "L"), 2: ("N", "C", "H", "W"), 3: ("N", "C", "D", "H", 
 def per_axis(value: Any, rank: int, what: str, least: int = 1) -> tuple[int, ...]:
     """One int for each of ``rank`` spatial axes, from an int or that many ints, all >= ``least``.
 
-    Raises ArgumentError naming the attribute."""
+    Raises ArgumentError, which names the attribute."""
     values = (value,) * rank if type(value) is int else value
     if isinstance(values, (tuple, list)) and all(type(v) is int for v in values):
         if rank > 1 and len(values) == 1:
@@ -48,17 +48,17 @@ def per_axis(value: Any, rank: int, what: str, least: int = 1) -> tuple[int, ...
 
 
 def shortest(values: Sequence[Any]) -> Any:
-    """The stored form of one value for each axis: the value itself where all axes agree."""
+    """The stored form of a value for each axis: the value itself if all axes agree."""
     return values[0] if all(v == values[0] for v in values) else tuple(values)
 
 
 def ints(rank: int, what: str, least: int = 1) -> Callable[[Any], Any]:
-    """Canonical form of an attribute that holds ints for ``rank`` axes."""
+    """A function that brings an attribute with ints for ``rank`` axes into canonical form."""
     return lambda value: shortest(per_axis(value, rank, what, least))
 
 
 def rewrite(record: Op, bound: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
-    """What a canonical rule returns: the call with new attributes, or None if nothing changes."""
+    """The return value of a canonical rule: the call with new attributes, or None if nothing changes."""
     changed = any(
         type(bound[name]) is not type(value) or bound[name] != value for name, value in new.items() if name in bound
     )
@@ -66,7 +66,7 @@ def rewrite(record: Op, bound: Mapping[str, Any], new: Mapping[str, Any]) -> Any
 
 
 def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> None:
-    """Attach the canonical rule that stores each attribute in the form ``forms`` gives it."""
+    """Attach the canonical rule that stores each attribute in the form that ``forms`` makes of it."""
 
     def rule(**bound: Any) -> Any:
         try:
@@ -93,13 +93,13 @@ def require_layout(value: Any, rank: int) -> TensorType:
 
 
 def window_count(size: Any, span: int, stride: int, low: int, high: int, axis: str, ceil_mode: bool = False) -> Any:
-    """Number of windows of ``span`` elements along an axis padded by ``low`` and ``high``:
-    ``(size + low + high - span) // stride + 1``; with ``ceil_mode`` rounded up, where the last
-    window must start inside the axis or its low padding (torch.nn.MaxPool2d).
+    """The number of windows of ``span`` elements along an axis padded by ``low`` and ``high``:
+    ``(size + low + high - span) // stride + 1``. With ``ceil_mode`` it is rounded up, if the last window
+    then starts inside the axis or its low padding (torch.nn.MaxPool2d).
 
-    Raises ShapeError if a size that is a number has no window."""
+    Raises ShapeError if the size is a number and there is no window."""
     room = size + low + high - span
-    missing = stride - 1 if ceil_mode else 0  # elements that the last window may go without
+    missing = stride - 1 if ceil_mode else 0  # the number of elements that the last window may lack
     if type(room) is int and (room + missing < 0 or (ceil_mode and size == 0)):
         raise ShapeError(
             f"a window that spans {span} does not fit along {axis}: the size is {size}, with "
@@ -113,7 +113,8 @@ def window_count(size: Any, span: int, stride: int, low: int, high: int, axis: s
 
 
 def requires_windows(record: Op) -> None:
-    """Calls of the op must have a window along each spatial axis; a pool's window an element."""
+    """Require that calls of the op have a window along each spatial axis, and for pooling, that windows have
+    an element."""
     is_pool = "ceil_mode" in record.signature.parameters
 
     @record.elements
@@ -124,12 +125,12 @@ def requires_windows(record: Op) -> None:
 
 
 def requires_elements(record: Op) -> None:
-    """Calls of the op must have an element along each spatial axis."""
+    """Require that calls of the op have an element along each spatial axis."""
     record.elements(lambda x, **others: x.shape[2:])
 
 
 def not_negative(index: Index) -> Expr:
-    """``index >= 0``, decided now where it can be."""
+    """``index >= 0``; a constant if it can be decided."""
     if index.is_nonnegative():
         return expr.TRUE
     return expr.apply("ge", expr.index_value(index), expr.index_value(0))
@@ -150,10 +151,10 @@ def reduce_over(kind: str, extents: Sequence[Any], body: Callable[..., Expr]) ->
 
 # -- layouts ---------------------------------------------------------------------------------------
 TO_LAST = (0, 2, 3, 1)
-"""Axes of an image [N, C, H, W] in the order of NHWC: for ``permute``."""
+"""The axes of an image [N, C, H, W] in the order NHWC, for ``permute``."""
 
 TO_FIRST = (0, 3, 1, 2)
-"""Axes of an image [N, H, W, C] in the order of NCHW."""
+"""The axes of an image [N, H, W, C] in the order NCHW, for ``permute``."""
 
 
 def is_channels_last(layout: Any) -> bool:
@@ -164,23 +165,24 @@ def is_channels_last(layout: Any) -> bool:
 
 
 def channels_first(x: Any, layout: str) -> Any:
-    """An array of that layout as a view [N, C, H, W]; of another rank as it is."""
+    """A view [N, C, H, W] of an array with that layout; an array of another rank is returned unchanged."""
     x = np.asarray(x)
     return x.transpose(TO_FIRST) if is_channels_last(layout) and x.ndim == 4 else x
 
 
 def stored(y: Any, layout: str) -> Any:
-    """An array [N, C, H, W] in that layout, contiguous."""
+    """An array [N, C, H, W] converted to that layout, contiguous."""
     return np.ascontiguousarray(y.transpose(TO_LAST)) if is_channels_last(layout) else y
 
 
 def in_layouts(
     infer: Callable[..., TensorType], body: Callable[..., Expr]
 ) -> tuple[Callable[..., TensorType], Callable[..., Expr]]:
-    """Type rule and body of an op whose image is ``x``, from those for NCHW: they take ``layout``.
+    """A type rule and a body with an attribute ``layout``, for an op whose image is ``x``, from rules for
+    NCHW.
 
-    The rules raise ArgumentError for an unknown layout and ShapeError for an NHWC image that has
-    not four axes."""
+    The rules raise ArgumentError for an unknown layout, and ShapeError for an NHWC image that does not have
+    four axes."""
 
     def infer_any(x: Any, layout: str = "NCHW", **others: Any) -> TensorType:
         if not is_channels_last(layout):
@@ -200,7 +202,7 @@ def in_layouts(
 
 
 class _ChannelsFirst:
-    """Reads an image [N, H, W, C] by n, c, h, w."""
+    """Reads an image [N, H, W, C] with indices n, c, h, w."""
 
     def __init__(self, x: Reader) -> None:
         self.x = x
@@ -210,4 +212,4 @@ class _ChannelsFirst:
     def __getitem__(self, index: Any) -> Expr:
         return self.x[tuple(index[a] for a in TO_LAST)]
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end

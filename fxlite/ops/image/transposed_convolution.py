@@ -1,5 +1,5 @@
-"""Transposed convolutions over one or two spatial axes (torch's conv_transpose), the gradient of
-convolution with respect to its input. Attributes, dtypes and layouts as in
+"""Transposed convolutions over one or two spatial axes (torch's conv_transpose): the gradient of a
+convolution with respect to its input. Attributes, dtypes and layouts are as in
 :mod:`fxlite.ops.image.convolution`.
 """
 
@@ -87,8 +87,8 @@ def run_transposed(
     groups: int,
     dilation: Ints,
 ) -> Any:
-    """The reference of a transposed convolution over ``rank`` axes: one matrix product for each group, then every
-    kernel position added at its place."""
+    """The reference of a transposed convolution over ``rank`` axes: a matrix product for each group, whose columns
+    are added at the place of each kernel position."""
     x, weight = np.asarray(x), np.asarray(weight)
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pads, extra = per_axis(padding, rank, "padding", 0), per_axis(output_padding, rank, "output_padding", 0)
@@ -123,9 +123,9 @@ def _body(
     dilation: Ints = 1,
     **others: Any,
 ) -> Expr:
-    """Gathered: the sum over the kernel positions ``r`` for which ``(o + padding - r*dilation) /
-    stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride + stride*t``,
-    and only they are visited."""
+    """The body, as a gather: the sum over the kernel positions ``r`` for which ``(o + padding -
+    r*dilation) / stride`` is a place in x. Without dilation these are ``r = (o + padding) % stride +
+    stride*t``, and only these are visited."""
     rank = len(i) - 2
     steps, gaps = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")
     pads = per_axis(padding, rank, "padding", least=0)
@@ -150,7 +150,7 @@ def _body(
                 conditions.append(expr.within(place[a], x.shape[2 + a]))
                 continue
             distance = shifted[a] - t[a] * gaps[a]
-            reached = extremum("max", distance, 0)  # never divides a negative number
+            reached = extremum("max", distance, 0)  # so that no negative number is divided
             position.append(t[a])
             place.append(reached // step)
             conditions += [not_negative(distance), expr.equals(reached % step, 0), expr.less(place[a], x.shape[2 + a])]
@@ -232,8 +232,8 @@ def conv_transpose2d(
     ``[N, C_out, H_out, W_out]`` with
     ``H_out = (H - 1)*stride - 2*padding + dilation*(kh - 1) + output_padding + 1``.
 
-    Raises ShapeError for channels that do not fit or an empty result; ArgumentError for attributes
-    that are not ints in range, or ``output_padding`` as large as both stride and dilation."""
+    Raises ShapeError for channels that do not fit and for an empty result, and ArgumentError for attributes
+    that are not ints in range and for an ``output_padding`` that is smaller than neither stride nor dilation."""
     return run_transposed(2, x, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -1,7 +1,7 @@
-"""Convolution, transposed convolution and pooling over three spatial axes, [N, C, D, H, W], with
-torch's meaning. Rules and references are those of any number of axes
-(:mod:`~fxlite.ops.image.convolution`, :mod:`~fxlite.ops.image.transposed_convolution`,
-:mod:`~fxlite.ops.image.pooling`); back ends compute all of these by loops.
+"""Convolution, transposed convolution and pooling over three spatial axes, [N, C, D, H, W], as in torch.
+Rules and references are those for any number of axes (:mod:`~fxlite.ops.image.convolution`,
+:mod:`~fxlite.ops.image.transposed_convolution`, :mod:`~fxlite.ops.image.pooling`). Back ends compute all
+of these with loops.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def max_pool3d(
     dilation: Ints = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of each window of ``x [N, C, D, H, W]``. See :func:`max_pool2d`."""
+    """The largest element of each window of ``x [N, C, D, H, W]``. See :func:`max_pool2d`."""
     return run_max(3, x, windows_of(3, kernel_size, stride, padding, dilation), ceil_mode)
 
 
@@ -132,7 +132,7 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """Mean of each window of ``x [N, C, D, H, W]``. See :func:`avg_pool2d`."""
+    """The mean of each window of ``x [N, C, D, H, W]``. See :func:`avg_pool2d`."""
     return run_avg(3, x, windows_of(3, kernel_size, stride, padding), ceil_mode, count_include_pad)
 
 
@@ -145,15 +145,15 @@ _ADAPTIVE_BAD = [Bad("f32[3,8,8,8]", 2, match=_UNBATCHED), Bad("f32[2,3,8,8,8]",
 
 @op("window", role="sum", scales=True, samples=_ADAPTIVE, bad=_ADAPTIVE_BAD)
 def adaptive_avg_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Mean of each window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
+    """The mean of each adaptive window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
     :func:`adaptive_avg_pool2d`."""
     return run_adaptive(x, output_size, 3, np.mean)
 
 
 @op("window", moves_values=True, scales=True, samples=_ADAPTIVE, bad=_ADAPTIVE_BAD)
 def adaptive_max_pool3d(x: Tensor, output_size: Sizes) -> Tensor:
-    """Largest element of each window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
-    :func:`adaptive_avg_pool2d`."""
+    """The largest element of each adaptive window: ``x [N, C, D, H, W]`` to ``[N, C, *output_size]``. See
+    :func:`adaptive_max_pool2d`."""
     return run_adaptive(x, output_size, 3, np.max)
 
 

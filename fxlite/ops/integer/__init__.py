@@ -1,1 +1,1 @@
-"""Ops of quantized programs: integers of a scale, their products and recurrences."""
+"""Ops of quantized programs: integers with a scale, their products and recurrences."""

@@ -1,18 +1,19 @@
-"""Quantization: floats to integers and back, and integers of one scale to those of another.
+"""Quantization: from floats to integers and back, and from integers with one scale to those with another.
 
-An integer tensor is a plain array of i8, u8 or i32; what its numbers stand for is said where it is
-used: ``(q - zero_point) * scale``. Scales and zero points are operands and broadcast against the
-values as in NumPy, so one for all, one for each channel (``[C,1,1]``) and one for each token
-(``[B,T,1]``) are the same op. docs/quantization.md has the semantics and where they come from.
+An integer tensor is a plain array of i8, u8 or i32. The values for which its numbers stand are
+``(q - zero_point) * scale``, with a scale and zero point that are given where the tensor is used. These are
+operands and broadcast against the values as in NumPy, so a scale for all values, for each channel
+(``[C,1,1]``) or for each token (``[B,T,1]``) needs the same op. docs/quantization.md has the semantics and
+their sources.
 
-Every step is a float32 operation rounded to nearest, halves to even, and no product is part of a
-fused multiply-add: all back ends give the same bits. NaN becomes the least integer.
+Every step is a float32 operation rounded to nearest, with halves to even, and no product is part of a
+fused multiply-add, so all back ends give the same bits. NaN becomes the smallest integer.
 
-Values that are quantized by their own range get their scale while the program runs
-(:func:`dynamic_scale`): it is one op, so that a back end may find the scale where the tensor is
-computed. :func:`fake_quantize` is what quantization-aware training puts in place of quantize
-and dequantize: the values are those of the integer program, the type stays float32, and gradients
-pass ("straight through") as if nothing were rounded.
+The scale of values that are quantized by their own range is computed while the program runs
+(:func:`dynamic_scale`). This is one op, so that a back end can find the scale where it computes the
+tensor. :func:`fake_quantize` replaces quantize and dequantize in quantization-aware training: the values are
+those of the integer program, the type stays float32, and gradients pass "straight through", as if nothing
+were rounded.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ QUANTIZED = (dtypes.int8, dtypes.uint8)
 
 
 def integer_range(dtype: DType) -> tuple[int, int]:
-    """The least and the largest number of an integer type."""
+    """The smallest and the largest number of an integer type."""
     info = np.iinfo(dtype.numpy)
     return int(info.min), int(info.max)
 
 
 # -- rules that quantize and requantize share ------------------------------------------------------
 def _range(dtype: Any, qmin: Any, qmax: Any) -> tuple[DType, int, int]:
-    """The result's type and range, from attributes as given. Raises DTypeError, ArgumentError."""
+    """The type and range of the result, from attributes. Raises DTypeError or ArgumentError."""
     target = dtypes.dtype(dtype)
     if target not in QUANTIZED:
         raise DTypeError(f"dtype must be i8 or u8, not {target}; int4 is i8 with qmin=-8, qmax=7")
@@ -59,7 +60,7 @@ def _range(dtype: Any, qmin: Any, qmax: Any) -> tuple[DType, int, int]:
 
 
 def _canonical_range(record: Op) -> None:
-    """A range that is the type's is stored as none."""
+    """Store a range that is that of the type as None."""
 
     def rule(**bound: Any) -> Any:
         try:
@@ -75,8 +76,8 @@ def _canonical_range(record: Op) -> None:
 
 
 def _operands(what: str, value: Any, scale: Any, zero_point: Any) -> tuple[shapes.Dim, ...]:
-    """The value's shape, to which scale and zero point must broadcast. Raises DTypeError where one
-    of them has a wrong type, ShapeError where it does not fit."""
+    """The shape of the value, to which scale and zero point must broadcast. Raises DTypeError if one of them
+    has a wrong type, and ShapeError if it does not fit."""
     if not isinstance(value, TensorType):
         raise ArgumentError(f"{what} must be a tensor, not {value!r}")
     if isinstance(scale, TensorType) and scale.dtype is not dtypes.float32:
@@ -100,13 +101,13 @@ def _float32(value: Any) -> Any:
 
 
 def _rounded(scaled: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> Any:
-    """The reference's last steps, in place: ``clip(rint(scaled) + zero_point)`` as integers."""
+    """The last steps of the reference, in place: ``clip(rint(scaled) + zero_point)`` as integers."""
     target, low, high = _range(dtype, qmin, qmax)
     scaled = np.asarray(scaled)
     np.rint(scaled, out=scaled)
     if zero_point is not None:
         np.add(scaled, _float32(zero_point), out=scaled)
-    np.fmax(scaled, np.float32(low), out=scaled)  # of NaN and a number fmax gives the number
+    np.fmax(scaled, np.float32(low), out=scaled)  # for NaN and a number, fmax gives the number
     np.minimum(scaled, np.float32(high), out=scaled)
     return scaled.astype(target.numpy)
 
@@ -128,7 +129,7 @@ def _read_float32(x: Reader, i: MultiIndex) -> Expr:
 
 
 def _reciprocal(scale: Expr) -> Expr:
-    """``1 / scale``; of a literal the literal."""
+    """``1 / scale``; a literal if ``scale`` is one."""
     if not isinstance(scale, expr.Const):
         return expr.apply("reciprocal", scale)
     with np.errstate(all="ignore"):
@@ -166,16 +167,16 @@ def quantize(
     qmin: int | None = None,
     qmax: int | None = None,
 ) -> Tensor:
-    """``clip(rint(x * (1 / scale)) + zero_point, qmin, qmax)`` as ``dtype`` (i8 or u8), in float32:
-    the reciprocal is rounded once, halves go to the even integer (torch.quantize_per_tensor).
+    """``clip(rint(x * (1 / scale)) + zero_point, qmin, qmax)`` as ``dtype`` (i8 or u8), computed in float32:
+    the reciprocal is rounded once, and halves are rounded to even (torch.quantize_per_tensor).
 
-    ``scale`` (f32) and ``zero_point`` (an integer; None is 0) broadcast to ``x`` (f32, f16 or
-    bf16). The range is the type's unless given: ``qmin=-127`` is narrow, ``-8..7`` int4. Infinities
-    saturate, NaN gives qmin; so does 0 where the scale is so small (below 2**-128) that its
-    reciprocal is infinite.
+    ``scale`` (f32) and ``zero_point`` (an integer; None is 0) broadcast to ``x`` (f32, f16 or bf16). The
+    default range is that of the type; ``qmin=-127`` gives a symmetric one, -8..7 that of int4. Infinities
+    saturate, and NaN gives qmin; so does 0 if the scale is so small (below 2**-128) that its reciprocal is
+    infinite.
 
-    Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``,
-    ArgumentError for a range outside ``dtype``."""
+    Raises DTypeError for other types, ShapeError for a scale that does not broadcast to ``x``, and
+    ArgumentError for a range outside that of ``dtype``."""
     with np.errstate(all="ignore"):
         scaled = _float32(x) * (np.float32(1) / _float32(scale))
         return _rounded(scaled, zero_point, dtype, qmin, qmax)
@@ -215,11 +216,11 @@ _canonical_range(quantize)
     ],
 )
 def dequantize(q: Tensor, scale: Tensor, zero_point: OptionalTensor = None) -> Tensor:
-    """``(q - zero_point) * scale`` as float32: ``q`` (i8, u8 or an accumulator, i32) minus the zero
-    point in int32, rounded to float32, times the scale.
+    """``(q - zero_point) * scale`` as float32: ``q`` (i8, u8 or an accumulator, i32) minus the zero point is
+    computed in int32, rounded to float32, and multiplied by the scale.
 
-    Undone by :func:`quantize` with the same scale and zero point, exactly, for i8 and u8 and
-    scales from 2**-126 to 2**120. Raises DTypeError, ShapeError as quantize does."""
+    For i8 and u8, and scales from 2**-126 to 2**120, :func:`quantize` with the same scale and zero point
+    is the exact inverse. Raises DTypeError and ShapeError as quantize does."""
     value = np.asarray(q)
     if zero_point is not None:
         value = value.astype(np.int32) - np.asarray(zero_point).astype(np.int32)
@@ -276,11 +277,11 @@ def requantize(
     qmin: int | None = None,
     qmax: int | None = None,
 ) -> Tensor:
-    """``clip(rint(acc * scale) + zero_point, qmin, qmax)`` as ``dtype``: the sums of an integer
-    product (i32, rounded to float32) in the scale of its result, where ``scale`` is
-    ``x_scale * weight_scale / result_scale``. A relu in between is ``qmin=zero_point``.
+    """``clip(rint(acc * scale) + zero_point, qmin, qmax)`` as ``dtype``: converts the sums of an integer
+    product (i32, rounded to float32) to the scale of its result. ``scale`` is
+    ``x_scale * weight_scale / result_scale``. A relu in between corresponds to ``qmin=zero_point``.
 
-    Types, ranges, shapes and errors as in :func:`quantize`."""
+    Types, ranges, shapes and errors are as in :func:`quantize`."""
     with np.errstate(all="ignore"):
         return _rounded(_float32(acc) * _float32(scale), zero_point, dtype, qmin, qmax)
 
@@ -311,10 +312,10 @@ _canonical_range(requantize)
     bad=[Bad("i8[3,5]", match="must be even"), Bad("u8[4]", match="must be i8"), Bad("i8[]", match="rank 0")],
 )
 def pack_int4(q: Tensor) -> Tensor:
-    """Pairs of int4 as bytes: i8 ``[..., K]`` (numbers in -8..7; of others the low four bits) to u8
-    ``[..., K/2]``, the element with the even index in the low half.
+    """Packs pairs of int4 into bytes: i8 ``[..., K]`` (numbers in -8..7; for others, the low four bits) to u8
+    ``[..., K/2]``, with the element of even index in the low half.
 
-    Raises ShapeError for an odd last axis, DTypeError for other types."""
+    Raises ShapeError for an odd last axis, and DTypeError for other types."""
     low, high = np.asarray(q)[..., 0::2], np.asarray(q)[..., 1::2]
     return np.asarray((low & 15) | (high << 4)).view(np.uint8)
 
@@ -349,9 +350,9 @@ def _(i: MultiIndex, q: Reader) -> Expr:
     bad=[Bad("i8[4]", match="must be u8"), Bad("u8[]", match="rank 0")],
 )
 def unpack_int4(packed: Tensor) -> Tensor:
-    """What :func:`pack_int4` packed: u8 ``[..., K/2]`` to i8 ``[..., K]`` in -8..7.
+    """The inverse of :func:`pack_int4`: u8 ``[..., K/2]`` to i8 ``[..., K]``, with numbers in -8..7.
 
-    Raises ShapeError for rank 0, DTypeError for other types."""
+    Raises ShapeError for rank 0, and DTypeError for other types."""
     signed = np.asarray(packed).view(np.int8)
     pairs = np.stack((np.left_shift(signed, 4) >> 4, signed >> 4), axis=-1)
     return pairs.reshape(*signed.shape[:-1], 2 * signed.shape[-1])
@@ -372,7 +373,7 @@ def _(i: MultiIndex, packed: Reader) -> Expr:
 def int4_element(packed: Reader, i: MultiIndex) -> Expr:
     """Element ``i`` of the int4 values that :func:`pack_int4` packed."""
     pair = expr.cast(packed[(*i[:-1], i[-1] // 2)], dtypes.int32)
-    # the wanted half is moved to the top of the word and back, which repeats its sign
+    # shifting the half to the top of the word and back extends its sign
     up = expr.cast(expr.index_value(28 - (i[-1] % 2) * 4), dtypes.int32)
     top = expr.apply("shl", pair, up)
     return expr.cast(expr.apply("shr", top, expr.const(28, dtypes.int32)), dtypes.int8)
@@ -400,12 +401,12 @@ def fake_quantize(
     qmin: int | None = None,
     qmax: int | None = None,
 ) -> Tensor:
-    """``dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)``, float32
-    to float32.
+    """``dequantize(quantize(x, scale, zero_point, dtype, qmin, qmax), scale, zero_point)``, from float32 to
+    float32.
 
-    The gradient with respect to ``x`` is that of the identity where the integer lies within the
-    range, and 0 where it was cut off (Bengio et al., "Estimating or propagating gradients through
-    stochastic neurons", 2013; Jacob et al., 2018). Types, ranges and errors as in quantize."""
+    The gradient with respect to ``x`` is that of the identity where the integer lies within the range, and
+    0 where it was clipped (Bengio et al., "Estimating or propagating gradients through stochastic neurons",
+    2013; Jacob et al., 2018). Types, ranges and errors are as in quantize."""
     return _quantized_and_back(x, scale, zero_point, dtype=dtype, qmin=qmin, qmax=qmax)
 
 
@@ -430,11 +431,11 @@ def _(**bound: Any) -> Any:
 
 # -- scales found while the program runs -----------------------------------------------------------
 SMALLEST_SCALE = 2.0**-120
-"""The least scale: below 2**-126 its reciprocal is not a float32."""
+"""The smallest scale: the reciprocals of scales below 2**-126 may not be float32 numbers."""
 
 
 def least_magnitude(qmax: int) -> float:
-    """The magnitude that tensors of nothing but smaller numbers are taken to have."""
+    """The smallest magnitude that a tensor is assumed to have, even if all of its numbers are smaller."""
     return SMALLEST_SCALE * qmax
 
 
@@ -453,12 +454,12 @@ def least_magnitude(qmax: int) -> float:
     ],
 )
 def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: int = 127) -> Tensor:
-    """``max(abs(x)) / qmax`` over ``axis``, in float32: the scale by which the largest magnitude
-    becomes the integer ``qmax``. It is the product with ``1 / qmax``, which is rounded before, and
-    2**-120 at least; a NaN gives NaN. ``x`` is f32, f16 or bf16.
+    """``max(abs(x)) / qmax`` over ``axis``, in float32: the scale with which the largest magnitude becomes the
+    integer ``qmax``. It is computed as a product with ``1 / qmax``, which is rounded first, and is at least
+    2**-120; a NaN gives NaN. ``x`` is f32, f16 or bf16.
 
-    Raises DTypeError for other types, ShapeError for wrong axes, ArgumentError for a ``qmax`` that
-    is not in 1..255."""
+    Raises DTypeError for other types, ShapeError for wrong axes, and ArgumentError for a ``qmax`` that is
+    not in 1..255."""
     magnitudes = np.abs(np.asarray(x).astype(np.float32))
     largest = np.max(magnitudes, axis=axis, keepdims=keepdims, initial=0)
     return np.maximum(largest, np.float32(least_magnitude(qmax))) * np.float32(1 / qmax)

@@ -1,15 +1,14 @@
-"""Products of integers with exact sums: linear, matmul and convolution of i8 and u8 into i32; and
-integer weights of float products: i8, or int4 in pairs, a quarter or an eighth of the bytes of
-float32.
+"""Products of integers with exact sums: linear, matmul and convolution of i8 and u8 into i32. Also integer
+weights of float products: i8, or pairs of int4, which take a quarter or an eighth of the bytes of float32.
 
-Operands are the integers that :mod:`fxlite.ops.integer.quantized` makes; only zero points enter
-here, as Python numbers, and scales are applied to the sums (requantize, dequantize). Sums are
-exact: a product that is long enough to overflow int32 is refused. A bias is int32 in the scale of
-the sums and is added modulo 2**32.
+Operands are the integers that :mod:`fxlite.ops.integer.quantized` makes. Only zero points appear here, as
+Python numbers; scales are applied to the sums (requantize, dequantize). Sums are exact: a product that is
+long enough to overflow int32 raises an error. A bias is int32 in the scale of the sums and is added modulo
+2**32.
 
-Integer weights of linear layers are scaled where they are read, other ones by an op of their own.
-Rows of a weight have one scale each, or one for each group of ``group_size`` numbers along the row;
-the last group may be shorter. An odd row of int4 ends with half a byte that nobody reads.
+Integer weights of linear layers are scaled where they are read, other weights by an op of their own. Each
+row of a weight has a scale, or one for each group of ``group_size`` numbers along the row; the last group
+may be shorter. A row of int4 with odd length ends with half a byte that is not used.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _LARGEST_SUM = 2**31 - 1
 
 # -- zero points and exact sums --------------------------------------------------------------------
 def largest_depth(x: DType, y: DType, x_zero_point: int = 0, y_zero_point: int = 0) -> int:
-    """The most products of ``x - x_zero_point`` and ``y - y_zero_point`` whose sum fits int32,
+    """The largest number of products of ``x - x_zero_point`` and ``y - y_zero_point`` whose sum fits int32,
     whatever the values: 65,793 for u8 and i8, 131,071 for i8 and i8 without zero points."""
     return _LARGEST_SUM // (_magnitude(x, x_zero_point) * _magnitude(y, y_zero_point))
 
@@ -55,8 +54,8 @@ def _magnitude(dtype: DType, zero_point: int) -> int:
 
 
 def _check(name: str, value: Any, zero_point: Any) -> TensorType:
-    """Raises DTypeError unless a tensor is i8 or u8, ArgumentError unless its zero point is a
-    number of that type."""
+    """Raise DTypeError unless a tensor is i8 or u8, and ArgumentError unless its zero point is a number of
+    that type."""
     if not isinstance(value, TensorType) or value.dtype.name not in ("i8", "u8"):
         raise DTypeError(f"{name} must be an i8 or u8 tensor, not {value}; quantize it")
     low, high = integer_range(value.dtype)
@@ -76,8 +75,7 @@ def _check_weight_and_bias(weight: Any, bias: Any) -> None:
 
 
 def _check_depth(depth: Any, most: int) -> None:
-    """Raises ShapeError if int32 cannot hold the sum of ``depth`` products. A size that is a name
-    passes."""
+    """Raise ShapeError if int32 cannot hold the sum of ``depth`` products. Named sizes are accepted."""
     if type(depth) is int and depth > most:
         raise ShapeError(
             f"sums in int32 hold {most} products of these types for certain, and there are "
@@ -86,28 +84,28 @@ def _check_depth(depth: Any, most: int) -> None:
 
 
 def _in_int32(record: Op, bound: Types) -> Types:
-    """The call of a float op whose product this is, on int32 values."""
+    """The arguments for the corresponding float op, with int32 values."""
     own = {name: value for name, value in bound.items() if name in record.signature.parameters}
     return record.map_tensors(lambda t: TensorType(t.shape, dtypes.int32), own)
 
 
 def _type_of_sums(record: Op, **bound: Any) -> TensorType:
-    """The result's type: the float op's rule says the shape."""
+    """The type of the result, whose shape comes from the rule of the float op."""
     found: TensorType = record.inferred(_in_int32(record, bound))
     return found
 
 
 def _operations(record: Op, **bound: Any) -> Any:
-    """Additions and multiplications: those of the float op. (What zero points cost depends on the
-    kernel: sums of the weights in place of a difference for each product.)"""
+    """Additions and multiplications, counted as for the float op. (The cost of zero points depends on the
+    kernel, which may use sums of the weights instead of a difference for each product.)"""
     same = _in_int32(record, bound)
     return record.flops(same, record.inferred(same))
 
 
 @dataclass(frozen=True)
 class _Difference:
-    """Reads ``x - zero_point`` in int32: the bodies of the products are those of the float ops on
-    such readers."""
+    """Reads ``x - zero_point`` in int32. With such readers, the bodies of the float ops compute the
+    products."""
 
     reader: Reader
     zero_point: int = 0
@@ -121,19 +119,19 @@ class _Difference:
         wide = expr.cast(self.reader[index], dtypes.int32)
         return wide - self.zero_point if self.zero_point else wide
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end
 
 
 def _exact(value: Any, zero_point: int, largest: int) -> Any:
-    """``value - zero_point`` in a float type in which sums up to ``largest`` are exact, however
-    they are ordered: float32 has every integer up to 2**24, float64 up to 2**53. NumPy's products
-    of floats run on BLAS, those of integers do not."""
+    """``value - zero_point`` in a float type in which sums up to ``largest`` are exact in any order: float32
+    has every integer up to 2**24, and float64 up to 2**53. NumPy computes products of floats with BLAS, but
+    not those of integers."""
     wide = np.asarray(value).astype(np.float32 if largest <= 2**24 else np.float64)
     return np.subtract(wide, zero_point, out=wide)
 
 
 def _as_sums(total: Any, bias: Any) -> Any:
-    """Sums computed in float as int32, with the bias."""
+    """Sums that were computed in float as int32, plus the bias."""
     total = np.asarray(total).astype(np.int32)
     return total if bias is None else total + np.asarray(bias)
 
@@ -162,8 +160,8 @@ def int_linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_po
     """``sum((x - x_zero_point) * weight) + bias`` in int32, exactly: ``x [..., K]`` (i8 or u8),
     ``weight [N, K]`` (i8), ``bias [N]`` (i32) to i32 ``[..., N]``.
 
-    Raises ShapeError where the features do not fit or K is so large that a sum could overflow
-    (:func:`largest_depth`), DTypeError for other types."""
+    Raises ShapeError if the numbers of features do not fit or K is so large that a sum could overflow
+    (:func:`largest_depth`), and DTypeError for other types."""
     x, weight = np.asarray(x), np.asarray(weight)
     largest = weight.shape[1] * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point)
     wide = _exact(x, x_zero_point, largest)
@@ -206,11 +204,11 @@ int_linear.cost(partial(_operations, linear))
     ],
 )
 def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 0) -> Tensor:
-    """``(x - x_zero_point) @ (y - y_zero_point)`` in int32, exactly: i8 or u8 operands with the
-    shapes of matmul to i32.
+    """``(x - x_zero_point) @ (y - y_zero_point)`` in int32, exactly: operands i8 or u8, with the shapes of
+    matmul, to i32.
 
-    Raises ShapeError where the shapes do not fit or K is so large that a sum could overflow
-    (:func:`largest_depth`), DTypeError for other types."""
+    Raises ShapeError if the shapes do not fit or K is so large that a sum could overflow
+    (:func:`largest_depth`), and DTypeError for other types."""
     x, y = np.asarray(x), np.asarray(y)
     a, b = dtypes.dtype(x.dtype), dtypes.dtype(y.dtype)
     largest = x.shape[-1] * _magnitude(a, x_zero_point) * _magnitude(b, y_zero_point)
@@ -269,11 +267,11 @@ def int_conv2d(
     layout: str = "NCHW",
 ) -> Tensor:
     """``sum((x - x_zero_point) * weight) + bias`` over windows, in int32, exactly: conv2d with
-    ``x [N, C, H, W]`` (or of the ``layout``; i8 or u8), ``weight`` (i8), ``bias`` (i32) to i32.
-    What is padded counts as zero, as if ``x`` were padded with its zero point.
+    ``x [N, C, H, W]`` (or in the ``layout``; i8 or u8), ``weight`` (i8) and ``bias`` (i32), to i32. Padding
+    counts as zero, as if ``x`` were padded with its zero point.
 
-    Attributes and errors as conv2d has them; ShapeError, too, where a sum could overflow
-    (:func:`largest_depth`), DTypeError for other types."""
+    Attributes and errors are those of conv2d. Also raises ShapeError if a sum could overflow
+    (:func:`largest_depth`), and DTypeError for other types."""
     x, weight = np.asarray(x), np.asarray(weight)
     depth = weight[0].size if len(weight) else 0
     wide = _exact(x, x_zero_point, depth * 128 * _magnitude(dtypes.dtype(x.dtype), x_zero_point))
@@ -315,7 +313,7 @@ def _(**bound: Any) -> Any:
     return rewrite(int_conv2d, bound, attributes)
 
 
-# -- what both ops share ---------------------------------------------------------------------------
+# -- integer weights -------------------------------------------------------------------------------
 def _wide(weight: Any, scale: Any, depth: int, bits: int, group_size: int | None) -> Any:
     """The weight ``[N, depth]`` in float32."""
     integers = unpack_int4(weight)[:, :depth] if bits == 4 else np.asarray(weight)
@@ -331,13 +329,13 @@ def _element(weight: Reader, scale: Reader, n: Index, k: Index, bits: int, group
 
 
 def _parts(size: Dim, of: int) -> Dim:
-    """How many parts of ``of`` a size has; the last one may be smaller."""
+    """The number of parts of size ``of`` in a size; the last part may be smaller."""
     return shapes.floordiv(shapes.normalize(size + (of - 1)), of)
 
 
 def _depth(weight: Any, wanted: Dim, bits: Any) -> Dim:
-    """How many numbers a row of a weight has: ``wanted``, if it may be as many. Raises for what is
-    no weight."""
+    """The number of elements in a row of a weight: ``wanted``, if that is possible. Raises an error for a
+    tensor that cannot be a weight."""
     if bits not in (8, 4):
         raise ArgumentError(f"bits must be 8 or 4, not {bits!r}")
     dtype = dtypes.uint8 if bits == 4 else dtypes.int8
@@ -353,7 +351,7 @@ def _depth(weight: Any, wanted: Dim, bits: Any) -> Dim:
 
 
 def _check_scale(scale: Any, weight: TensorType, depth: Dim, group_size: Any) -> None:
-    """Raise unless the scales are those of rows of ``depth`` numbers."""
+    """Raise an error unless the scales fit rows of ``depth`` numbers."""
     expected = weight.shape[:1]
     if group_size is not None:
         if type(group_size) is not int or group_size < 1:
@@ -396,19 +394,20 @@ def _check_float32(**values: Any) -> None:
 def linear_weight_only(
     x: Tensor, weight: Tensor, scale: Tensor, bias: OptionalTensor = None, bits: int = 8, group_size: int | None = None
 ) -> Tensor:
-    """``linear(x, weight * scale, bias)`` in float32 with weights that stay integers in memory:
-    ``x [..., K]`` (f32); ``weight`` i8 ``[N, K]``, or for ``bits=4`` u8 ``[N, K/2]`` as
-    :func:`pack_int4` packs it (an odd K with a zero behind); ``scale`` f32 ``[N]``, or ``[N,
-    K/group_size]`` with one scale for each group of weights along K (rounded up: the last group may
-    be shorter); ``bias [N]`` (f32) to f32 ``[..., N]``.
+    """``linear(x, weight * scale, bias)`` in float32, with weights that stay integers in memory: ``x [..., K]``
+    (f32), ``weight``, ``scale`` and ``bias [N]`` (f32) to f32 ``[..., N]``.
 
-    Sums are float32 and their order is up to the back end, as in linear. Raises ShapeError where
-    shapes do not fit, ArgumentError for other bits or groups, DTypeError for other types."""
+    ``weight`` is i8 ``[N, K]`` or, for ``bits=4``, u8 ``[N, K/2]`` as :func:`pack_int4` packs it (with a
+    zero appended if K is odd). ``scale`` is f32 ``[N]`` or, with a scale for each group of weights along K,
+    ``[N, K/group_size]`` (rounded up: the last group may be shorter).
+
+    Sums are float32 and their order is up to the back end, as in linear. Raises ShapeError if shapes do not
+    fit, ArgumentError for other bits or groups, and DTypeError for other types."""
     return linear(x, _wide(weight, scale, np.shape(x)[-1], bits, group_size), bias)
 
 
 def _in_float(x: Any, weight: TensorType, bias: Any, depth: Dim) -> dict[str, Any]:
-    """The types of the linear that is computed."""
+    """The types of the float linear that is computed."""
     wide = TensorType((weight.shape[0], depth), dtypes.float32)
     return {"x": x, "weight": wide, "bias": bias}
 
@@ -469,13 +468,13 @@ def _(x: Any, weight: Any, scale: Any, bias: Any = None, **how: Any) -> Any:
 def dequantize_weight(
     weight: Tensor, scale: Tensor, shape: tuple[int, ...], bits: int = 8, group_size: int | None = None
 ) -> Tensor:
-    """A weight of ``shape`` in float32 from its integers and scales, which are stored as those of
-    :func:`linear_weight_only`: its first axis are the rows, all other ones together the numbers of
-    a row. For weights that no kernel reads as integers (those of convolutions): small on the disk,
-    and floats from the time on when the program is compiled.
+    """A weight of ``shape`` in float32 from its integers and scales, which are stored as in
+    :func:`linear_weight_only`: the first axis counts the rows, and all other axes together form a row. It is
+    for weights that no kernel reads as integers (those of convolutions): they are small on disk, and
+    converted to floats when the program is compiled.
 
-    Raises ShapeError where integers or scales do not fit the shape, ArgumentError for other bits,
-    groups or shapes, DTypeError for other types."""
+    Raises ShapeError if integers or scales do not fit the shape, ArgumentError for other bits, groups or
+    shapes, and DTypeError for other types."""
     depth = int(np.prod(shape[1:], dtype=np.int64))
     return np.asarray(_wide(weight, scale, depth, bits, group_size).reshape(shape))
 

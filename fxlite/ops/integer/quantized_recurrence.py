@@ -1,10 +1,10 @@
-"""``int_recurrence``: the loop over time of an LSTM, GRU or RNN, its products in integers.
+"""``int_recurrence``: the loop over time of an LSTM, GRU or RNN, with products of integers.
 
-In: what the inputs give to the gates, in float32, and the weight of the state in i8 with a scale
-for each row. Out: the states in float32, as :func:`~fxlite.ops.recurrent.recurrence` gives them.
-Each step rounds the state to 8 bits, multiplies in integers with exact sums, scales these and goes
-on in float: sums of gates, sigmoid and tanh lose too much in 8 bits, and they are a small part of
-the work. docs/quantization.md says what is bit for bit equal on all back ends.
+In: the inputs' contributions to the gates, in float32, and the weight of the state in i8, with a scale for
+each row. Out: the states in float32, as from :func:`~fxlite.ops.recurrent.recurrence`. Each step rounds
+the state to 8 bits, multiplies integers with exact sums, scales these, and continues in float: sums of
+gates, sigmoid and tanh would lose too much precision in 8 bits, and they are a small part of the work.
+docs/quantization.md tells which results are equal bit for bit on all back ends.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _infer(
 
 
 def _sums(state: Any, weight_hh: Any, state_scale: Any, state_zero_point: int | None) -> tuple[Any, Any]:
-    """The scale of a state, and the sums of its product with the weight in integers."""
+    """The scale of a state, and the integer sums of its product with the weight."""
     scale = state_scale
     if scale is None:
         scale = ops.dynamic_scale(state, axis=-1, keepdims=True, qmax=LARGEST)
@@ -168,16 +168,17 @@ def int_recurrence(
     state_scale: float | None = None,
     state_zero_point: int | None = None,
 ) -> Tensor:
-    """``recurrence`` with ``weight_hh`` [G*H, H] in i8, worth ``weight_hh * weight_scale`` [G*H]
-    row by row: in each step ``q = quantize(h, scale)``, the gates' part of the state is
-    ``dequantize(int_linear(q, weight_hh), scale * weight_scale) + bias_hh``. All else is float32.
+    """``recurrence`` with ``weight_hh`` [G*H, H] in i8, where row i stands for
+    ``weight_hh[i] * weight_scale[i]``. In each step, with ``q = quantize(h, scale)``, the state's
+    contribution to the gates is ``dequantize(int_linear(q, weight_hh), scale * weight_scale) + bias_hh``.
+    Everything else is float32.
 
-    ``state_scale`` None is dynamic: in every step each row of the state has its own, which is
-    :func:`~fxlite.ops.integer.quantized.dynamic_scale`. A number is the scale of all states.
-    They are i8 in -127..127, or with a ``state_zero_point`` u8.
+    If ``state_scale`` is None, it is dynamic: in every step, each row of the state has its own scale, from
+    :func:`~fxlite.ops.integer.quantized.dynamic_scale`. A number is the scale of all states. Quantized states
+    are i8 in -127..127 or, with a ``state_zero_point``, u8.
 
-    Raises ShapeError, DTypeError and ArgumentError as recurrence does, ShapeError, too, where a sum
-    could overflow (:func:`~fxlite.ops.integer.quantized_product.largest_depth`)."""
+    Raises ShapeError, DTypeError and ArgumentError as recurrence does, and ShapeError if a sum could overflow
+    (:func:`~fxlite.ops.integer.quantized_product.largest_depth`)."""
     bias = 0 if bias_hh is None else bias_hh
 
     def hidden(state: Any) -> Any:
@@ -189,6 +190,6 @@ def int_recurrence(
 
 @int_recurrence.cost
 def _(gates: TensorType, weight_scale: TensorType, h0: TensorType, state_scale: Any = None, **others: Any) -> Dim:
-    state = 4 + 2 * (state_scale is None)  # quantize, and the largest magnitude
+    state = 4 + 2 * (state_scale is None)  # operations to quantize, and to find the largest magnitude
     in_float = recurrence_operations(gates, h0=h0, **others)
     return in_float + gates.shape[0] * (h0.size * state + gates.shape[1] * weight_scale.size)

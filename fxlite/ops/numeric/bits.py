@@ -1,7 +1,7 @@
-"""The bits of numbers read as numbers of another dtype of the same size.
+"""``bitcast``: reads the bits of numbers as numbers of another dtype of the same size.
 
-In and out as in :mod:`fxlite.ops.elementwise`. Kernels have functions for float32 and float64; bits of
-half types are computed from those of float32, which holds all their numbers.
+In and out are as in :mod:`fxlite.ops.elementwise`. Kernels have functions for float32 and float64; the bits
+of half types are computed from those of float32, which can represent all their numbers.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ for _dtype in (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64):
     bad=[Bad("f32[3]", "f64", match="4 bytes"), Bad("c64[3]", "i64", match="complex")],
 )
 def bitcast(x: Tensor, dtype: DType) -> Tensor:
-    """The bits of each element of ``x`` read as a number of ``dtype``, which takes as many bytes, as
-    ``x.view(dtype)`` of an array. Raises DTypeError where it does not, and for complex numbers."""
+    """The bits of each element of ``x``, read as a number of ``dtype``, which must have the same size, as in
+    ``x.view(dtype)`` for an array. Raises DTypeError for another size, and for complex numbers."""
     array, target = np.asarray(x), dtypes.dtype(dtype)
     _require(dtypes.dtype(array.dtype), target)
-    if target.is_bool:  # a bool that is neither 0 nor 1 is none of NumPy's
+    if target.is_bool:  # NumPy has no bools with other bits than those of 0 and 1
         return array.view(np.uint8) != 0
     return array.copy().view(target.numpy)[()]
 
@@ -85,7 +85,7 @@ def _number(value: int | float) -> Expr:
 
 
 def _bits(x: Expr) -> Expr:
-    """The bits of a number, as an integer of at least as many."""
+    """The bits of a number, as an integer of at least the same size."""
     if not x.dtype.is_float:
         return x
     if not x.dtype.is_half:
@@ -94,7 +94,7 @@ def _bits(x: Expr) -> Expr:
     bits = expr.apply("as_i32", wide)
     if x.dtype is not dtypes.float16:
         return expr.apply("shr", bits, _number(16))
-    # exponents of float16 are smaller by 112, and their 10 bits of the fraction stand 13 bits lower
+    # exponents of float16 are smaller by 112, and the 10 bits of the fraction are 13 bits lower
     low = expr.apply("as_i32", expr.apply("mul", expr.apply("abs", wide), _number(2.0**-112)))
     found = expr.apply("shr", low, _number(13))
     found = expr.where(expr.apply("isinf", wide), _number(0x7C00), found)
@@ -104,7 +104,7 @@ def _bits(x: Expr) -> Expr:
 
 
 def _read(bits: Expr, target: DType) -> Expr:
-    """The number of a float dtype that has these bits."""
+    """The number of a float dtype with these bits."""
     if not target.is_half:
         integer = dtypes.int64 if target.itemsize == 8 else _I32
         return expr.apply(f"as_{target.name}", expr.cast(bits, integer))

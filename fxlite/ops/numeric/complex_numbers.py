@@ -1,10 +1,10 @@
-"""Complex numbers: their parts, the conjugate, and the number of two parts.
+"""Complex numbers: their parts, the conjugate, and the construction of a number from two parts.
 
-What else is computed of them is that of other ops, in NumPy's meaning (docs/numerics.md): most
-elementwise functions, products, sums, comparisons.
+Other ops compute with them as NumPy does (docs/numerics.md): most elementwise functions, products, sums
+and comparisons.
 
-Here is also the discrete Fourier transform over the last axis, of which all of np.fft is made
-(:mod:`fxlite.tracing.functions.fourier`). Its body is the sum that defines it; back ends that have a fast
+This file also has the discrete Fourier transform over the last axis, from which all of np.fft is built
+(:mod:`fxlite.tracing.functions.fourier`). Its body is the sum that defines it; back ends with a fast
 transform take the roots of unity from here.
 """
 
@@ -46,7 +46,7 @@ def _part(dtype: DType) -> DType:
 unary(
     "real",
     np.real,
-    "The real part; real numbers are their own.",
+    "The real part of x; for a real number, x itself.",
     rule=promoted,
     result=_part,
     unless=_unless_complex,
@@ -73,7 +73,7 @@ unary(
 unary(
     "conj",
     np.conjugate,
-    "The complex conjugate; real numbers are their own.",
+    "The complex conjugate of x; for a real number, x itself.",
     unless=_unless_complex,
     inverse="conj",
     keeps_python_numbers=True,
@@ -91,8 +91,8 @@ unary(
     bad=[Bad("f32[3]", "f32[4]", match="do not broadcast"), Bad("c64[3]", "f32[3]", match="real numbers")],
 )
 def complex_(x: Tensor, y: Tensor) -> Tensor:
-    """The complex numbers of these real and imaginary parts: what ``x + 1j * y`` is for finite
-    ones. Parts of float32 or less give complex64, others complex128."""
+    """The complex numbers with these real and imaginary parts, which for finite numbers are ``x + 1j * y``.
+    Parts of float32 or smaller give complex64, others complex128."""
     parts = _of_parts(*(v if type(v) in dtypes.NUMBERS else dtypes.of_value(v) for v in (x, y)))
     return complex_of(*(np.asarray(v).astype(parts.numpy) for v in (x, y)))
 
@@ -118,10 +118,10 @@ Array = np.ndarray[Any, Any]
 
 @functools.lru_cache(maxsize=64)
 def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
-    """``exp(-2 pi i k / size)`` for k = 0, 1, ...: exact at multiples of a quarter turn, elsewhere
-    from angles of at most an eighth of one, so that each is rounded correctly or nearly so."""
+    """``exp(-2 pi i k / size)`` for k = 0, 1, ...: exact at multiples of a quarter turn, and elsewhere computed
+    from angles of at most an eighth of a turn, so that each is rounded correctly or nearly so."""
     k = np.arange(size, dtype=np.int64)
-    octant, rest = np.divmod(8 * k, size) if size else (k, k)  # rest / (8 size) of a turn
+    octant, rest = np.divmod(8 * k, size) if size else (k, k)  # the rest is rest / (8 size) of a turn
     odd = octant % 2 == 1
     angle = np.where(odd, size - rest, rest) * (math.pi / 4 / max(size, 1))
     cos, sin = np.cos(angle), np.sin(angle)
@@ -151,9 +151,10 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
 )
 def dft(x: Tensor, inverse: bool = False) -> Tensor:
     """The discrete Fourier transform of x [..., n] over its last axis: ``sum over j of x[..., j] *
-    exp(-2 pi i j k / n)``; with ``inverse`` the sum with i for -i, which is n times the inverse.
+    exp(-2 pi i j k / n)``. With ``inverse``, the sum has i in place of -i, and is n times the inverse
+    transform.
 
-    Raises ShapeError for n of 0 or a named size, DTypeError for other than complex numbers."""
+    Raises ShapeError if n is 0 or a named size, and DTypeError for numbers that are not complex."""
     if x.size and x.shape[-1] <= _DEFINED:
         roots, k = roots_of_unity(x.shape[-1], "complex128", inverse), np.arange(x.shape[-1])
         return np.matmul(x, roots[np.outer(k, k) % len(k)]).astype(x.dtype)
@@ -194,5 +195,5 @@ def _(i: MultiIndex, x: Reader, inverse: bool = False) -> Expr:
 
 @dft.cost
 def _(x: TensorType, inverse: bool = False) -> Any:
-    """5 n log2 n operations for each row, as of a fast transform of a power of two."""
+    """5 n log2 n operations for each row, as for a fast transform whose size is a power of two."""
     return x.size * max(round(5 * math.log2(int(x.shape[-1]))), 1)

@@ -1,8 +1,8 @@
-"""Element-wise functions of NumPy that numerical programs call now and then: other bases, inverse
-hyperbolic functions, NaN-ignoring extremes, greatest common divisors.
+"""Less common element-wise functions of NumPy: other bases, inverse hyperbolic functions, extremes that
+ignore NaN, greatest common divisors.
 
-In and out as in :mod:`fxlite.ops.elementwise`. A record that is made of other scalar functions says
-so in ``scalar``; the others name a function of ``codegen/c/fx_math.h``.
+In and out are as in :mod:`fxlite.ops.elementwise`. A record that is composed of other scalar functions has
+the composition in ``scalar``; the others name a function of ``codegen/c/fx_math.h``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fxlite.types.dtypes import DType
 # -- floats ----------------------------------------------------------------------------------------
 unary("log10", np.log10, "Logarithm to base 10.", cost=8, ulp=2.5, samples=float_samples(0.01, 100))
 unary("exp2", np.exp2, "``2**x``.", cost=8, ulp=1.5, nonnegative=True, samples=float_samples(-20, 20))
-unary("cbrt", np.cbrt, "Cube root, of negative numbers too.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
+unary("cbrt", np.cbrt, "Cube root, also of negative numbers.", cost=8, ulp=1.5, samples=float_samples(-9, 9))
 unary("asinh", np.arcsinh, "Inverse of sinh.", onnx="Asinh", cost=8, ulp=2.5, samples=float_samples(-9, 9))
 unary(
     "acosh",
     np.arccosh,
-    "Inverse of cosh, of numbers from 1 on.",
+    "Inverse of cosh, for numbers >= 1.",
     onnx="Acosh",
     cost=8,
     ulp=2.5,
@@ -48,8 +48,8 @@ unary(
 
 
 def _times(numerator: float, denominator: float, x: Expr) -> Expr:
-    """A product with the quotient of two numbers of the dtype computed in, which NumPy rounds
-    twice."""
+    """The product of ``x`` and a quotient of two numbers, both computed in the dtype of x, so that it is
+    rounded twice, as in NumPy."""
     wide = x.dtype.compute
     kind = wide.numpy.type
     factor = expr.const(float(kind(numerator) / kind(denominator)), wide)
@@ -59,14 +59,14 @@ def _times(numerator: float, denominator: float, x: Expr) -> Expr:
 unary(
     "deg2rad",
     np.deg2rad,
-    "Degrees as radians.",
+    "Converts degrees to radians.",
     scalar=functools.partial(_times, math.pi, 180),
     samples=float_samples(-360, 360),
 )
 unary(
     "rad2deg",
     np.rad2deg,
-    "Radians as degrees.",
+    "Converts radians to degrees.",
     scalar=functools.partial(_times, 180, math.pi),
     samples=float_samples(-9, 9),
 )
@@ -86,7 +86,7 @@ def _signbit(x: Expr) -> Expr:
 
 
 def _of_floats(dtype: Any) -> DType:
-    """Integers as they are, bools as the smallest of these, which have no sign either."""
+    """The dtype itself, but u8, which has no sign either, for bools. Raises DTypeError for complex numbers."""
     _require_real(dtype)
     return dtypes.dtype("u8") if dtype is dtypes.bool_ else dtypes.result_type(dtype)
 
@@ -94,7 +94,7 @@ def _of_floats(dtype: Any) -> DType:
 unary(
     "signbit",
     np.signbit,
-    "True where the sign is set, that of -0.0 too.",
+    "True where the sign bit is set, also for -0.0.",
     rule=_of_floats,
     scalar=_signbit,
     result=dtypes.bool_,
@@ -136,7 +136,7 @@ binary(
 
 
 def _integer_rest(x: Expr, y: Expr) -> Expr | None:
-    """The rest of integers with the sign of ``x``, from the one with the sign of ``y``."""
+    """The remainder of integers with the sign of ``x``, from the one with the sign of ``y``."""
     if x.dtype.is_float:
         return None
     rest = expr.apply("mod", x, y)
@@ -151,7 +151,7 @@ def _integer_rest(x: Expr, y: Expr) -> Expr | None:
 binary(
     "fmod",
     np.fmod,
-    "Remainder with the sign of ``x``, as C's fmod; integer ``x`` by 0 is 0.",
+    "Remainder with the sign of ``x``, as C's fmod; for integers, the remainder of a division by 0 is 0.",
     cost=8,
     calls=("f64",),
     unless=_integer_rest,
@@ -173,28 +173,28 @@ def _heaviside(x: Expr, y: Expr) -> Expr:
 binary(
     "heaviside",
     np.heaviside,
-    "0 below zero, 1 above it, ``y`` at it; NaN stays NaN.",
+    "0 for ``x < 0``, 1 for ``x > 0``, ``y`` for ``x == 0``; NaN stays NaN.",
     scalar=_heaviside,
     samples=_PAIRS,
 )
 
 
 def _logaddexp2(x: Expr, y: Expr) -> Expr:
-    """Half types in float32."""
+    """``log2(2**x + 2**y)``; half types are computed in float32."""
     wide = x.dtype.compute
     x, y, dtype = expr.cast(x, wide), expr.cast(y, wide), x.dtype
     larger = expr.apply("maximum", x, y)
     apart = expr.apply("neg", expr.apply("abs", expr.apply("sub", x, y)))
     log = expr.apply("log1p", expr.apply("exp2", apart))
     total = larger + expr.apply("mul", log, expr.const(1 / math.log(2), wide))
-    equal = expr.apply("eq", x, y)  # infinities too, whose difference is none
+    equal = expr.apply("eq", x, y)  # also for infinities, whose difference is NaN
     return expr.cast(expr.where(equal, x + expr.const(1, wide), total), dtype)
 
 
 binary(
     "logaddexp2",
     np.logaddexp2,
-    "``log2(2**x + 2**y)``, which does not overflow on the way.",
+    "``log2(2**x + 2**y)``, without overflow in between.",
     scalar=_logaddexp2,
     cost=8,
     ulp=4.0,
@@ -247,16 +247,17 @@ def _integers(function: Any) -> Any:
 
 
 def _divisor(x: Expr, y: Expr) -> Expr:
-    """As 64-bit integers, the widest that there are."""
+    """The greatest common divisor, computed in 64-bit integers, the widest that exist."""
     wide = x.dtype if x.dtype.is_unsigned and x.dtype.itemsize == 8 else dtypes.int64
     return expr.apply("gcd", expr.cast(x, wide), expr.cast(y, wide))
 
 
 def _multiple(x: Expr, y: Expr) -> Expr:
-    """A product that is too large wraps, and may be negative then, as in NumPy."""
+    """The least common multiple. A product that is too large wraps around and may then be negative, as in
+    NumPy."""
     common = _divisor(x, y)
     x_size, y_size = (expr.apply("abs", expr.cast(v, common.dtype)) for v in (x, y))
-    parts = expr.apply("floordiv", x_size, common)  # 0 where there is no divisor
+    parts = expr.apply("floordiv", x_size, common)  # 0 if the divisor is 0
     return expr.cast(expr.apply("mul", parts, y_size), x.dtype)
 
 
@@ -268,7 +269,7 @@ _WHOLE: Samples = [
 binary(
     "gcd",
     np.gcd,
-    "Greatest common divisor of integers; of two zeros 0.",
+    "Greatest common divisor of integers; 0 for two zeros.",
     rule=_integers(np.gcd),
     scalar=lambda x, y: expr.cast(_divisor(x, y), x.dtype),
     commutative=True,
@@ -278,7 +279,7 @@ binary(
 binary(
     "lcm",
     np.lcm,
-    "Least common multiple of integers; beside a zero 0.",
+    "Least common multiple of integers; 0 if one of them is 0.",
     rule=_integers(np.lcm),
     scalar=_multiple,
     commutative=True,
@@ -287,7 +288,8 @@ binary(
 
 
 def _ones(x: Expr) -> Expr:
-    """Bits are added up in pairs, fours and eights, side by side; a product adds the eights."""
+    """The number of bits that are 1: bits are added in groups of two, four and eight in parallel, and a product
+    adds the groups of eight."""
     word = dtypes.dtype("u64")
 
     def number(value: int) -> Expr:

@@ -1,17 +1,17 @@
-"""Linear algebra: ``cholesky``, ``solve``, ``slogdet``; QR decomposition, eigenvalues of symmetric matrices and
-singular values; over any leading axes.
+"""Linear algebra over any leading axes: ``cholesky``, ``solve``, ``slogdet``; QR decomposition, eigenvalues of
+symmetric matrices, and singular values.
 
-In: matrices of real or complex numbers, of 32 or 64 bits a part (half types are computed in
+In: matrices of real or complex numbers, with 32 or 64 bits for each part (half types are computed in
 float32). Out: factors, solutions, determinants. C has routines
-(``codegen/c/tiles/numeric/factor.h``), which report a matrix that has no factors as NumPy does, by
-a LinAlgError. Back ends without them unroll the loop over columns, up to :data:`MOST_COLUMNS`, and
-have NaN or infinities there.
+(``codegen/c/tiles/numeric/factor.h``), which report a matrix without factors as NumPy does, with a
+LinAlgError. Back ends without them unroll the loop over columns, up to :data:`MOST_COLUMNS`, and give NaN
+or infinities for such a matrix.
 
-Orthogonal factors are of float32 or float64, in one array whose rows hold what belongs together (a singular
-value and its two vectors), which the functions of ``numpy.linalg`` take apart
-(:mod:`fxlite.tracing.functions.linear`). Where mathematics leaves signs open, references and routines
-choose the same ones. C and CUDA have routines (``codegen/c/tiles/numeric/orthogonal.h``), in CUDA one thread for
-each matrix; back ends of loops alone have none. A matrix with NaN has factors of NaN.
+Orthogonal factors are float32 or float64. They are in one array, each of whose rows has all parts of one element
+(a singular value and its two vectors); the functions of ``numpy.linalg`` take it apart
+(:mod:`fxlite.tracing.functions.linear`). Where the definition leaves signs open, references and routines
+choose the same ones. C and CUDA have routines (``codegen/c/tiles/numeric/orthogonal.h``), in CUDA with one thread for
+each matrix; back ends that only have loops cannot compute these ops. A matrix with NaN has factors of NaN.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def _definite(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
 
 
 def _regular(*shape: int, dtype: str = "f64") -> np.ndarray[Any, Any]:
-    """Matrices that need their rows exchanged, and are well-conditioned."""
+    """Well-conditioned matrices whose rows must be exchanged during elimination."""
     made = _drawn(shape, dtype) + 3 * np.roll(np.eye(shape[-2], shape[-1]), 1, axis=0)
     return np.asarray(made.astype(dtypes.dtype(dtype).numpy))
 
 
 def require_square(x: TensorType, name: str, complex_too: bool = False) -> None:
-    """Raise unless ``x`` holds square matrices of floats, or if ``complex_too`` complex numbers."""
+    """Raise an error unless ``x`` holds square matrices of floats or, if ``complex_too``, of complex numbers."""
     if not (complex_too and x.dtype.is_complex):
         require_float(x, name)
     if x.rank < 2 or not shapes.equal(x.shape[-1], x.shape[-2]):
@@ -87,7 +87,7 @@ def _row(x: Any, number: int) -> Any:
 
 
 def _numbers(x: Any, size: int) -> Any:
-    """Row numbers as a column."""
+    """The row numbers, as a column."""
     return ops.unsqueeze(created(x, ops.arange, 0, size, 1, "i64"), 1)
 
 
@@ -98,7 +98,7 @@ def _infer_cholesky(x: TensorType) -> TensorType:
 
 
 def _cholesky(x: Any) -> Any:
-    """Column by column; what is left is updated by the product of each with itself."""
+    """The factor, column by column; each column times its transpose is subtracted from the remaining part."""
     size = _columns(x, "a Cholesky factor")
     found = []
     if not size:
@@ -138,9 +138,9 @@ def _exchanged(rank: int) -> tuple[int, ...]:
     bad=[Bad("f32[3,4]", match="square"), Bad("f32[3]", match="square"), Bad("i32[3,3]", match="must be a float")],
 )
 def cholesky(x: Tensor) -> Tensor:
-    """The lower triangle L of ``x = L @ L.T`` (of complex numbers ``L @ L.T.conj()``), of symmetric
-    (or Hermitian) positive definite matrices [..., n, n], of which the lower triangle is read.
-    Raises LinAlgError for others.
+    """The lower triangular L with ``x = L @ L.T`` (for complex numbers ``L @ L.T.conj()``), for symmetric (or
+    Hermitian) positive definite matrices [..., n, n], of which only the lower triangle is read. Raises
+    LinAlgError for other matrices.
 
     Golub and Van Loan, Matrix Computations, 4.2."""
     return np.linalg.cholesky(x)
@@ -162,20 +162,20 @@ def _infer_solve(x: TensorType, b: TensorType) -> TensorType:
 
 
 def _with_row(x: Any, number: int, other: Any, size: int) -> Any:
-    """``x`` with the rows ``number`` and ``other`` [..., 1, 1] exchanged."""
+    """``x`` after exchanging the rows ``number`` and ``other`` [..., 1, 1]."""
     rows = _numbers(x, size)
     order = ops.where(rows == number, other, ops.where(rows == other, number, rows))
     return ops.gather(x, order, axis=-2)
 
 
 def _pivot(column: Any, number: int, size: int) -> Any:
-    """The row [..., 1, 1] from ``number`` on with the largest element of a column."""
+    """The row [..., 1, 1], among those from ``number`` on, with the largest element of a column."""
     below = ops.where(_numbers(column, size) >= number, ops.abs(column), -1.0)
     return ops.argmax(below, axis=-2, keepdims=True)
 
 
 def _solve(x: Any, b: Any) -> Any:
-    """Gauss and Jordan, with the largest element of each column as its pivot."""
+    """Gauss-Jordan elimination with the largest element of each column as the pivot."""
     size = _columns(x, "a system of equations")
     if not size:
         return b
@@ -215,8 +215,8 @@ def _solve(x: Any, b: Any) -> Any:
     ],
 )
 def solve(x: Tensor, b: Tensor) -> Tensor:
-    """``y`` of ``x @ y = b``, for x [..., n, n] and b [..., n, k], by LU decomposition with rows
-    exchanged. Raises LinAlgError for a singular ``x``.
+    """The y with ``x @ y = b``, for x [..., n, n] and b [..., n, k], by LU decomposition with partial
+    pivoting. Raises LinAlgError for a singular ``x``.
 
     Golub and Van Loan, Matrix Computations, 3.4."""
     return np.linalg.solve(x, b)
@@ -235,7 +235,7 @@ def _infer_slogdet(x: TensorType) -> TensorType:
 
 
 def _sign(x: Any) -> Any:
-    """x / abs(x), of 0 itself."""
+    """x / abs(x), and 0 for 0."""
     if not dtypes.dtype(x.dtype).is_complex:
         return ops.sign(x)
     size = ops.abs(x)
@@ -283,8 +283,8 @@ def _slogdet(x: Any) -> Any:
     bad=[Bad("f32[3,4]", match="square")],
 )
 def slogdet(x: Tensor) -> Tensor:
-    """Sign and natural logarithm of the size of the determinants of ``x`` [..., n, n], as the last
-    axis [..., 2], of one dtype; 0 and -inf of a singular one."""
+    """The sign of the determinants of ``x`` [..., n, n] and the natural logarithm of their magnitudes, as
+    [..., 2] of the same dtype; 0 and -inf for a singular matrix."""
     with np.errstate(all="ignore"):
         return np.stack(np.linalg.slogdet(x), axis=-1)
 
@@ -300,8 +300,8 @@ def _(x: TensorType) -> Dim:
 def _routine(
     infer: Callable[..., TensorType], made_of: Callable[..., Any] | None = None, **facts: Any
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Register an op that back ends have a routine for, in float32 and float64; ``made_of`` is what it is in other
-    ops, for those that have none."""
+    """Register an op for which back ends have a routine in float32 and float64. ``made_of`` is its expansion into
+    other ops, for back ends that have none."""
 
     def register(reference: Callable[..., Any]) -> Op:
         def expand(x: Any, **attributes: Any) -> Any:
@@ -331,8 +331,8 @@ def _require_matrices(x: TensorType) -> tuple[Dim, Dim]:
 
 
 def signed(rows: Array, start: int) -> Array:
-    """Rows [..., k, w], all but their first number times the sign with which the first number from
-    column ``start`` on that is not small there (at least 0.37 of the largest) is positive."""
+    """Rows [..., k, w], with all numbers but the first multiplied by a sign. It makes the first number that is
+    not small (at least 0.37 of the largest) among those from column ``start`` on positive."""
     sizes = np.abs(rows[..., start:])
     if not sizes.size:
         return rows
@@ -352,7 +352,7 @@ def _infer_qr(x: TensorType, complete: bool = False) -> TensorType:
 
 
 def _reflected(x: Any, complete: bool = False) -> Any:
-    """Householder's reflections of a column after the other; one with nothing below its diagonal is left as it is."""
+    """Householder reflections, column by column; a column that is zero below the diagonal is not reflected."""
     height, width = (_columns(v, "a QR decomposition") for v in (ops.permute(x, _exchanged(x.ndim)), x))
     rows, kind = _numbers(x, height), dtypes.dtype(x.dtype)
     unit = ops.cast(ops.eq(rows, created(x, ops.arange, 0, height, 1, "i64")), kind)
@@ -385,9 +385,9 @@ def _reflected(x: Any, complete: bool = False) -> Any:
     bad=_BAD,
 )
 def qr_rows(x: Tensor, complete: bool = False) -> Tensor:
-    """QR decomposition of ``x`` [..., m, n], as [..., k, m + n]: row j is column j of Q, which has
-    orthonormal columns, and row j of R, which is upper triangular. k is the smaller of m and n, or
-    if ``complete`` m. Signs are LAPACK's, whose reflections are these.
+    """The QR decomposition of ``x`` [..., m, n], as [..., k, m + n]: row j is column j of Q, which has
+    orthonormal columns, followed by row j of R, which is upper triangular. k is the smaller of m and n or,
+    if ``complete``, m. Signs are those of LAPACK, which uses the same reflections.
 
     Golub and Van Loan, Matrix Computations, 5.2.2."""
     q, r = np.linalg.qr(x, mode="complete" if complete else "reduced")
@@ -421,13 +421,13 @@ def _infer_eigh(x: TensorType, vectors: bool = True) -> TensorType:
     bad=[*_BAD[1:], Bad("f32[3,4]", match="square")],
 )
 def eigh_rows(x: Tensor, vectors: bool = True) -> Tensor:
-    """Eigenvalues of symmetric ``x`` [..., n, n], of which the lower triangle is read, in ascending
-    order, as [..., n, 1 + n]: row j is eigenvalue j and its eigenvector, of length 1. Without
-    ``vectors`` [..., n, 1]. The first number of a vector that is not small, at least 0.37 of the
-    largest, is positive.
+    """The eigenvalues of symmetric ``x`` [..., n, n] in ascending order, as [..., n, 1 + n]: row j is
+    eigenvalue j and its eigenvector, which has length 1. Without ``vectors`` the result is [..., n, 1]. Only
+    the lower triangle is read. In each vector, the first number that is not small (at least 0.37 of the
+    largest) is positive.
 
-    Householder's tridiagonal form and implicit QR steps: Golub and Van Loan, Matrix Computations,
-    8.3."""
+    Reduction to tridiagonal form by Householder reflections, then implicit QR steps: Golub and Van Loan,
+    Matrix Computations, 8.3."""
     if not vectors:
         return np.linalg.eigvalsh(x)[..., None]
     values, found = np.linalg.eigh(x)
@@ -468,13 +468,13 @@ def _of_rank(rank: int, *shape: int) -> Array:
     bad=_BAD,
 )
 def svd_rows(x: Tensor, vectors: bool = True) -> Tensor:
-    """Singular values of ``x`` [..., m, n] in descending order, as [..., k, 1 + m + n] with k the
-    smaller of m and n: row j is singular value j, its left and its right singular vector, of length
-    1. Without ``vectors`` [..., k, 1]. The first number of a right vector that is not small, at
-    least 0.37 of the largest, is positive.
+    """The singular values of ``x`` [..., m, n] in descending order, as [..., k, 1 + m + n], where k is the
+    smaller of m and n: row j is singular value j, its left and its right singular vector, which have length
+    1. Without ``vectors`` the result is [..., k, 1]. In each right vector, the first number that is not small
+    (at least 0.37 of the largest) is positive.
 
-    Golub and Kahan's bidiagonal form and implicit QR steps: Golub and Van Loan, Matrix
-    Computations, 8.6.3."""
+    Bidiagonal form of Golub and Kahan, then implicit QR steps: Golub and Van Loan, Matrix Computations,
+    8.6.3."""
     if not vectors:
         return np.linalg.svd(x, compute_uv=False)[..., None]
     left, values, right = np.linalg.svd(x, full_matrices=False)

@@ -1,11 +1,11 @@
-"""Random numbers as functions of a key (``fx.random``): the same key gives the same numbers, in
-NumPy, C and CUDA, whatever else a program draws.
+"""Random numbers as functions of a key (``fx.random``): the same key gives the same numbers in NumPy, C
+and CUDA, whatever else a program draws.
 
-In: a key, ``u32[2]``, from :func:`key`, :func:`split` or :func:`fold_in`, and a shape. Out: numbers
-for that key. Draw once from a key, and split it for more. The bits are Philox's, a block cipher of
-a counter: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011; all else is arithmetic on them, which rounds as other arithmetic does. ``np.random`` draws
-from a hidden state, which a graph has not.
+In: a key, ``u32[2]``, from :func:`key`, :func:`split` or :func:`fold_in`, and a shape. Out: numbers for
+that key. Draw from each key only once, and split it to draw more. The bits come from Philox, which
+encrypts a counter: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+SC 2011. Everything else is arithmetic on them, which rounds like other arithmetic. ``np.random``, in
+contrast, draws from a hidden state, which a graph does not have.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _DRAWN, _SPLIT, _FOLDED = 0, 1, 2
     ],
 )
 def philox(key: Tensor, start: Tensor, shape: tuple[int, ...], stream: int = 0) -> Tensor:
-    """Random bits, u32: element i in row-major order is word i % 4 of Philox 4x32-10 for the
-    counter ``(start + i // 4, stream)``, whose parts are 64 bits each. ``key``: u32[2].
+    """Random bits (u32): element i in row-major order is word i % 4 of Philox 4x32-10 for the counter
+    ``(start + i // 4, stream)``, each part of which has 64 bits. ``key`` is u32[2].
 
-    Raises DTypeError and ShapeError for another key, a start that is not an integer, a negative size."""
+    Raises DTypeError or ShapeError for another key, a start that is not an integer, or a negative size."""
     count = math.prod(as_shape(shape))
     block = np.asarray(start).astype(np.int64) + np.arange(-(-count // 4), dtype=np.int64)
     low, high = (block & _MASK).astype(np.uint64), ((block >> 32) & _MASK).astype(np.uint64)
@@ -134,7 +134,7 @@ def _(i: MultiIndex, key: Reader, start: Reader, shape: Any, stream: int = 0) ->
 
 # -- keys ------------------------------------------------------------------------------------------
 def key(seed: Any) -> Any:
-    """A key, u32[2], for an integer of up to 64 bits (the rest is cut off), which may be traced."""
+    """A key, u32[2], for an integer, which may be traced. Only its lowest 64 bits are used."""
     if is_traced(seed):
         word = lookup("cast")(seed, "i64")
         parts = (lookup("cast")(part, "u32") for part in (word, lookup("right_shift")(word, 32)))
@@ -150,7 +150,7 @@ def split(key: Any, count: int = 2) -> Any:
 
 
 def fold_in(key: Any, number: Any) -> Any:
-    """The key for a number, such as a step or a layer: a different one for each integer."""
+    """A key for a number, such as that of a step or a layer: a different one for each integer."""
     return philox(key, number, (2,), _FOLDED)
 
 
@@ -160,7 +160,7 @@ def _sizes(shape: Any) -> tuple[Any, ...]:
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = "u32") -> Any:
-    """Random bits, as u8, u16, u32 or u64."""
+    """Integers (u8, u16, u32 or u64) whose bits are all random."""
     kind = dtypes.dtype(dtype)
     if not kind.is_unsigned:
         raise ArgumentError(f"random bits must have dtype u8, u16, u32 or u64, not {kind}")
@@ -175,7 +175,7 @@ _DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
 def _unit(words: Any, kind: dtypes.DType) -> Any:
-    """Numbers from 0 to 1, without 1, of one word each, of f64 two."""
+    """Numbers in [0, 1), each from one word (from two for f64)."""
     digits = _DIGITS[kind.name]
     if kind is dtypes.float64:
         high, low = (lookup("right_shift")(words[..., place], by) for place, by in ((0, 5), (1, 6)))
@@ -192,7 +192,7 @@ def _float(dtype: Any) -> dtypes.DType:
 
 
 def uniform(key: Any, shape: Any = (), dtype: Any = "f32", low: Any = 0.0, high: Any = 1.0) -> Any:
-    """Numbers distributed evenly from ``low`` to ``high``, which only rounding can reach."""
+    """Uniformly distributed numbers in ``[low, high)``; only rounding can give ``high`` itself."""
     kind = _float(dtype)
     sizes = (*_sizes(shape), 2) if kind is dtypes.float64 else _sizes(shape)
     found = _unit(philox(key, 0, sizes), kind)
@@ -200,7 +200,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = "f32", low: Any = 0.0, high:
 
 
 def normal(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
-    """Numbers of the standard normal distribution, each computed from two uniform ones (G. Box, M. Muller, "A note
+    """Numbers from the standard normal distribution, each computed from two uniform ones (G. Box, M. Muller, "A note
     on the generation of random normal deviates", 1958)."""
     kind = _float(dtype)
     wide = kind.compute
@@ -211,19 +211,19 @@ def normal(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
 
 
 def exponential(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
-    """Numbers of the exponential distribution of mean 1."""
+    """Numbers from the exponential distribution with mean 1."""
     return -lookup("log")(1.0 - uniform(key, shape, dtype))
 
 
 def gumbel(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
-    """Numbers of the standard Gumbel distribution."""
+    """Numbers from the standard Gumbel distribution."""
     even = lookup("maximum")(uniform(key, shape, dtype), 2.0**-25)
     return -lookup("log")(-lookup("log")(even))
 
 
 def randint(key: Any, shape: Any, low: Any, high: Any, dtype: Any = "i64") -> Any:
-    """Integers from ``low`` to ``high`` - 1, of 64 random bits each: some are more likely than
-    others by at most (high - low) / 2**64."""
+    """Integers from ``low`` to ``high`` - 1, each from 64 random bits: some are more likely than
+    others, by at most (high - low) / 2**64."""
     if isinstance(low, int) and isinstance(high, int) and high <= low:
         raise ArgumentError(f"high must be larger than low, not {low} to {high}")
     span = high - low
@@ -233,13 +233,13 @@ def randint(key: Any, shape: Any, low: Any, high: Any, dtype: Any = "i64") -> An
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None) -> Any:
-    """Bools that are true with the probability ``p``."""
+    """Bools that are true with probability ``p``."""
     kind = getattr(p, "dtype", "f32")
     return uniform(key, getattr(p, "shape", ()) if shape is None else shape, kind) < p
 
 
 def permutation(key: Any, x: Any, axis: int = 0) -> Any:
-    """The numbers below an int, or the parts of an array along ``axis``, in random order."""
+    """The integers from 0 to ``x`` - 1, or the parts of an array along ``axis``, in random order."""
     is_count = isinstance(x, (int, shapes.NamedDim))
     count = x if is_count else x.shape[axis]
     order = lookup("argsort")(bits(key, (count,), "u64"))
@@ -247,7 +247,7 @@ def permutation(key: Any, x: Any, axis: int = 0) -> Any:
 
 
 def choice(key: Any, x: Any, shape: Any = ()) -> Any:
-    """Random elements of an array along its first axis, or numbers below an int, drawn with
+    """Random elements of an array along its first axis, or integers from 0 to ``x`` - 1, drawn with
     replacement."""
     is_count = isinstance(x, int)
     places = randint(key, shape, 0, x if is_count else x.shape[0])
@@ -255,6 +255,6 @@ def choice(key: Any, x: Any, shape: Any = ()) -> Any:
 
 
 def categorical(key: Any, logits: Any, axis: int = -1) -> Any:
-    """Positions along ``axis`` (i64), with probabilities proportional to ``exp(logits)``: the
-    largest of logits with Gumbel noise."""
+    """Positions along ``axis`` (i64), with probabilities proportional to ``exp(logits)``: the position of the
+    largest logit after adding Gumbel noise."""
     return lookup("argmax")(logits + gumbel(key, logits.shape, logits.dtype), axis=axis)

@@ -1,9 +1,9 @@
 """Sorting: ``sort``, ``argsort``, ``argtopk``, ``searchsorted``, ``flatnonzero``.
 
-In: a tensor and an axis. Out: its elements in ascending order, equal ones as they stood, NaN last,
-as NumPy has it; or their positions (int64), of all or of the k first. C merges
-(``codegen/c/tiles/numeric/sorting.h``); back ends without that count for each element those before
-it, which takes n² comparisons.
+In: a tensor and an axis. Out: its elements in ascending order (stable, NaN last, as in NumPy), or the
+positions (int64) of all or of the first k of them. C uses merge sort
+(``codegen/c/tiles/numeric/sorting.h``). Back ends without it count the elements that precede each one,
+which takes n² comparisons.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _BAD = [
 
 
 def _steps(x: TensorType, axis: int = -1) -> Dim:
-    """Comparisons: n log2(n) of each row, as for the longest that a machine holds where its size is
-    a name."""
+    """The number of comparisons: n log2(n) for each row; if n is a named size, log2 of the longest row that
+    fits a machine is used."""
     length = x.shape[normalize_axis(axis, x.rank)]
     depth = max(length - 1, 1).bit_length() if type(length) is int else 10
     return shapes.normalize(x.size * depth)
 
 
 def _ordered(x: Any) -> Any:
-    """Numbers in NumPy's order: in that of bfloat16 NaN has no place."""
+    """Numbers in a dtype with NumPy's order; the order of bfloat16 does not include NaN."""
     x = np.asarray(x)
     return x.astype(np.float32) if dtypes.dtype(x.dtype) is dtypes.bfloat16 else x
 
 
 def _is_before(x: Any, y: Any) -> Any:
-    """Whether ``x`` stands before ``y``, and is not equal: NaN is the last."""
+    """Whether ``x`` precedes ``y`` and is not equal to it; NaN is the last."""
     less = x < y
     if not dtypes.dtype(x.dtype).is_float:
         return less
@@ -56,8 +56,8 @@ def _is_before(x: Any, y: Any) -> Any:
 
 
 def _positions(x: Any, axis: int = -1, count: Any = None, descending: bool = False) -> Any:
-    """How many elements stand before each one, which is where it goes; and who goes where, at all
-    places or the first ``count``."""
+    """The sorted positions, for all places or the first ``count``: the place of an element is the number of
+    elements that precede it."""
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     if dtypes.dtype(x.dtype).is_bool:
@@ -82,7 +82,7 @@ def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
 
 
 def _require_order(x: TensorType, axis: int) -> None:
-    """Raise unless ``x`` has that axis, and numbers that are in an order."""
+    """Raise an error unless ``x`` has that axis and a dtype with an order."""
     normalize_axis(axis, x.rank)
     if x.dtype.is_complex:
         raise DTypeError(f"{x.dtype} cannot be ordered; sort by .real, .imag or abs of the numbers")
@@ -90,8 +90,8 @@ def _require_order(x: TensorType, axis: int) -> None:
 
 @op("composite", stands_alone=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
 def argsort(x: Tensor, axis: int = -1) -> Tensor:
-    """Positions (int64) that bring ``x`` into ascending order along ``axis``; equal elements keep
-    theirs, NaN is the last."""
+    """The positions (int64) that sort ``x`` in ascending order along ``axis``. The sort is stable, and NaN is
+    last."""
     return np.argsort(_ordered(x), axis=axis, kind="stable")
 
 
@@ -103,8 +103,7 @@ def _(x: TensorType, axis: int = -1) -> TensorType:
 
 @op("composite", stands_alone=True, moves_values=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
 def sort(x: Tensor, axis: int = -1) -> Tensor:
-    """``x`` in ascending order along ``axis``; equal elements stay in their order, NaN is the
-    last."""
+    """``x`` in ascending order along ``axis``. The sort is stable, and NaN is last."""
     return np.sort(_ordered(x), axis=axis, kind="stable").astype(np.asarray(x).dtype)
 
 
@@ -148,16 +147,16 @@ _TOP_SAMPLES = [
     ],
 )
 def argtopk(x: Tensor, k: Attribute, axis: int = -1, largest: bool = True) -> Tensor:
-    """Positions (int64) of the ``k`` largest elements along ``axis`` in descending order, or if not
-    ``largest`` of the smallest in ascending order; of equal elements the first ones, in their order.
-    NaN is the largest, as in torch.topk. ``k`` is an int or a named dim, at most the size of the axis.
+    """The positions (int64) of the ``k`` largest elements along ``axis`` in descending order or, if ``largest``
+    is False, of the smallest in ascending order. Of equal elements the first ones are taken, in order. NaN is
+    the largest, as in torch.topk. ``k`` is an int or a named dim, at most the size of the axis.
 
-    Raises ArgumentError for another ``k``, ShapeError if the axis has fewer elements, DTypeError for
+    Raises ArgumentError for another ``k``, ShapeError if the axis has fewer elements, and DTypeError for
     complex numbers."""
     x = _ordered(x)
     if not largest:
         found = np.argsort(x, axis=axis, kind="stable")
-    else:  # equal elements of the reversed order stand in the wrong order, until it is reversed, too
+    else:  # reversing the input, too, brings equal elements into the right order
         backward = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
         found = x.shape[axis] - 1 - np.flip(backward, axis)
     return np.take(found, np.arange(k), axis)
@@ -214,10 +213,10 @@ def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> Dim:
     ],
 )
 def searchsorted(x: Tensor, values: Tensor, side: str = "left") -> Tensor:
-    """Where (int64) each of ``values`` would stand in ``x`` [n], which ascends: before those that
-    are equal to it (``side="left"``) or behind them ("right"). NaN is the largest number.
+    """The position (int64) at which each of ``values`` would be inserted into ``x`` [n], which must be sorted
+    in ascending order: before equal elements (``side="left"``) or after them ("right"). NaN is the largest.
 
-    Raises ShapeError unless ``x`` has rank 1, DTypeError for two dtypes, ArgumentError for another
+    Raises ShapeError unless ``x`` has rank 1, DTypeError if the dtypes differ, and ArgumentError for another
     side."""
     return np.searchsorted(np.asarray(x), values, side=side)  # type: ignore[call-overload]
 
@@ -251,7 +250,7 @@ def _(x: TensorType, values: Any, side: str = "left") -> Dim:
     return shapes.normalize(shapes.product(shape_of(values)) * depth)
 
 
-# -- what holds in front ---------------------------------------------------------------------------
+# -- positions of true elements --------------------------------------------------------------------
 @op(
     "composite",
     stands_alone=True,
@@ -260,10 +259,10 @@ def _(x: TensorType, values: Any, side: str = "left") -> Dim:
     bad=[Bad("bool[3,2]", match="rank 1"), Bad("f32[3]", match="bool"), Bad("bool[3]", size=4, match="size is 4")],
 )
 def flatnonzero(x: Tensor, size: int | None = None) -> Tensor:
-    """Positions (int64 [size]) where the mask ``x`` (bool [n]) holds, in their order, then zeros; of more than
-    ``size`` (as many as ``x`` has elements where None) the first ones: jnp.nonzero with ``size``.
+    """The positions (int64 [size]) at which the mask ``x`` (bool [n]) is true, in order, followed by zeros, as
+    jnp.nonzero with ``size``. If there are more than ``size``, only the first ones. The default of ``size`` is n.
 
-    Raises ShapeError unless ``x`` has rank 1 and as many elements as ``size``, DTypeError unless it is bool."""
+    Raises ShapeError unless ``x`` has rank 1 and at least ``size`` elements, and DTypeError unless it is bool."""
     found = np.zeros(len(x) if size is None else size, np.int64)
     places = np.flatnonzero(x)[: len(found)]
     found[: len(places)] = places

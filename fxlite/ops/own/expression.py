@@ -1,12 +1,12 @@
-"""``fx.expr``: the language in which the body of an op says what one element of its result is.
+"""``fx.expr``: the language in which the body of an op computes one element of its result.
 
-In: elements of operands and positions, in a function given to ``OP.scalar`` or ``OP.body``. Out:
-the scalar expression (:mod:`fxlite.scalar.expr`) that every back end makes loops of.
+In: elements of operands and positions, in a function given to ``OP.scalar`` or ``OP.body``. Out: the
+scalar expression (:mod:`fxlite.scalar.expr`) from which every back end generates loops.
 
 Operators and functions are the element-wise ops of fxlite applied to single numbers, so dtypes are
-promoted and half types rounded as NumPy does it on arrays. NumPy's own functions work, too
-(``np.exp(x)``). Given arrays or traced values, the functions here call the ops themselves: what
-says one element says all of them.
+promoted and half types rounded as NumPy does it for arrays. NumPy's own functions work, too
+(``np.exp(x)``). For arrays or traced values, the functions in this module call the ops themselves, so a
+function that computes one element can also compute all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _operator(name: str, turned: bool = False) -> Any:
 
 
 class Scalar:
-    """One number: an element of an operand, or what was computed of such."""
+    """One number: an element of an operand, or a number computed from elements."""
 
     __slots__ = ("expr",)
     __hash__ = None  # type: ignore[assignment]
@@ -60,11 +60,11 @@ class Scalar:
 
     @property
     def dtype(self) -> DType:
-        """What NumPy would compute it in."""
+        """The dtype in which NumPy would compute it."""
         return self.expr.dtype
 
     def astype(self, dtype: Any) -> Scalar:
-        """Converted as NumPy's ``astype`` does."""
+        """The number converted as by NumPy's ``astype``."""
         return _apply(lookup("cast"), (self,), dtype=dtypes.dtype(dtype))
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
@@ -139,9 +139,9 @@ def _is_number(value: Any) -> bool:
 
 
 class Position(Scalar):
-    """A place along an axis, or a size: an integer that loops or shapes give. Positions and
-    integers make positions again (by ``+ - * // %``), with which operands can be read; in other
-    arithmetic they are i64 numbers."""
+    """A position along an axis, or a size: an integer from loops or shapes. Positions and integers combine
+    to positions (by ``+ - * // %``), with which operands can be read. In other arithmetic they are i64
+    numbers."""
 
     __slots__ = ("index",)
 
@@ -157,13 +157,13 @@ class Position(Scalar):
 
 
 class _Computed(Scalar):
-    """A position that is computed in loops: a quotient or remainder of what may be negative."""
+    """A position that is computed in loops: a quotient or remainder of a number that may be negative."""
 
     __slots__ = ()
 
 
 def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: bool = False) -> None:
-    """Let an operator of positions and integers give a position, or a condition."""
+    """Define an operator on positions and integers whose result is a position or a condition."""
     plain = getattr(Scalar, name)
 
     def apply(self: Position, other: Any) -> Any:
@@ -172,7 +172,7 @@ def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: boo
             return _computed(plain(self, other), other)
         a, b = (index, self.index) if turned else (self.index, index)
         if name.endswith(("div__", "mod__")) and not (a.is_nonnegative() and b.is_nonnegative()):
-            return _computed(plain(self, other))  # indices divide no negative numbers
+            return _computed(plain(self, other))  # indices do not divide negative numbers
         try:
             found = compute(a, b)
         except ZeroDivisionError:
@@ -187,7 +187,8 @@ def _of_positions(name: str, compute: Callable[[Index, Index], Any], turned: boo
 
 
 def _computed(value: Any, other: Any = 0) -> Any:
-    """The number that a position and ``other`` give, as a position where that is one, too."""
+    """The number ``value``, computed from a position and ``other``, as a position if both are integers from
+    positions."""
     is_place = isinstance(other, _Computed) or _index(other) is not None
     is_number = isinstance(value, Scalar) and value.dtype.is_integer
     return _Computed(value.expr) if is_place and is_number else value
@@ -217,7 +218,7 @@ _of_positions("__ne__", lambda a, b: _not(expr.equals(a, b)))
 
 
 def _index(value: Any) -> Index | None:
-    """A position or integer as an index."""
+    """A position or integer as an index; None for other values."""
     if isinstance(value, Position):
         return value.index
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -226,15 +227,16 @@ def _index(value: Any) -> Index | None:
 
 
 def position(index: Index) -> Any:
-    """An index as bodies see it: a plain int where it is known."""
+    """An index as bodies see it: a plain int if it is known, else a Position."""
     constant = index.constant
     return Position(index) if constant is None else constant
 
 
 class Operand:
-    """An operand of a body: ``x[i, j]`` is an element of it, ``x.shape`` its sizes. A position
-    outside of the operand reads 0, or what :meth:`get` is told; a number that was computed, as an
-    index, counts from the end where it is negative, and raises IndexError in the call where it is
+    """An operand of a body: ``x[i, j]`` is an element, and ``x.shape`` holds the sizes.
+
+    A position outside of the operand reads 0, or the number given to :meth:`get`. If a computed number is
+    used as an index, it counts from the end if negative, and the call of the op raises IndexError if it is
     out of range."""
 
     def __init__(self, reader: Reader, name: str) -> None:
@@ -243,7 +245,7 @@ class Operand:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Sizes: ints, and positions for named dims."""
+        """The sizes: ints, and positions for named dims."""
         return tuple(map(position, self._reader.shape))
 
     @property
@@ -257,11 +259,11 @@ class Operand:
     def __getitem__(self, index: Any) -> Scalar:
         return self.get(index)
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end
 
     def get(self, index: Any, outside: Any = 0) -> Scalar:
-        """An element, or the number ``outside`` where the position is none of the operand's.
-        Raises ArgumentError for an index that has not one integer for each axis."""
+        """An element, or the number ``outside`` if the position is outside of the operand. Raises ArgumentError
+        for an index that does not have one integer for each axis."""
         given = index if isinstance(index, tuple) else (index,)
         shape = self._reader.shape
         if len(given) != len(shape):
@@ -305,7 +307,7 @@ class Operand:
 
 
 class _Number:
-    """Reads one number as an operand of rank 0, which is how ops read it."""
+    """Reads one number as an operand of rank 0, as ops expect it."""
 
     shape: tuple[Index, ...] = ()
 
@@ -316,7 +318,7 @@ class _Number:
     def __getitem__(self, index: Any) -> Expr:
         return self.value
 
-    __iter__ = None  # it has no length: a loop over it would not end
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise never end
 
 
 def _reader(value: Any) -> Reader:
@@ -326,16 +328,16 @@ def _reader(value: Any) -> Reader:
         raise ArgumentError(
             f"a body computes with numbers, but it uses an array of shape {value.shape}; make it an operand of the op"
         )
-    if isinstance(value, (np.generic, np.ndarray)):  # of a dtype, as in NumPy
+    if isinstance(value, (np.generic, np.ndarray)):  # it has a dtype, as in NumPy
         return _Number(expr.const(value.item(), dtypes.dtype(value.dtype)))
     return ConstReader(value)
 
 
 def _apply(op: Op, operands: Sequence[Any], **attributes: Any) -> Scalar:
-    """An element-wise op on single numbers: its own body, rounded as its result is."""
+    """An element-wise op applied to single numbers: its body, rounded to the dtype of its result."""
     target, bound = op.canonicalize(op.bind(operands, attributes))
     types = target.map_tensors(_type_of_number, bound)
-    target.result_type(types)  # says which dtypes do not fit
+    target.result_type(types)  # raises an error for dtypes that do not fit
     return Scalar(expr.rounded(target.element((), target.map_tensors(_reader, bound))))
 
 
@@ -386,7 +388,7 @@ def _reduction(kind: str) -> Callable[..., Scalar]:
 
 
 def element(value: Any) -> Expr:
-    """What a body returned as an expression. Raises ArgumentError for anything but a number."""
+    """The return value of a body as an expression. Raises ArgumentError for anything but a number."""
     if isinstance(value, Scalar):
         return value.expr
     if isinstance(value, (*dtypes.NUMBERS, np.generic)):

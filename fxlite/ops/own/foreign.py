@@ -1,5 +1,4 @@
-"""Ops of a function that is not fxlite's: what files, and source that is written, have to know of
-where it comes from.
+"""Ops that call a function of a program: the facts about its origin that files and generated source need.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from fxlite.ops.op import Op
 
 
 class ForeignOp(Op):
-    """An op of :attr:`function`, which belongs to a program."""
+    """An op that calls :attr:`function`, which belongs to a program."""
 
     function: Callable[..., Any]
     #: True if the function takes its arguments in the order in which nodes store them.
@@ -24,7 +23,7 @@ class ForeignOp(Op):
 
     @property
     def module(self) -> str:
-        """The module that makes the op when it is imported."""
+        """The module whose import creates the op."""
         return getattr(self.function, "__module__", None) or "__main__"
 
     @property
@@ -37,5 +36,5 @@ class ForeignOp(Op):
 
     @property
     def title(self) -> str:
-        """``helpers.scale``, for messages."""
+        """The name in messages: ``helpers.scale``."""
         return f"{self.module}.{self.function.__qualname__}"

@@ -1,10 +1,10 @@
-"""``fx.op``: a program registers an op of its own, which is then an op as any other.
+"""``fx.op``: registers an op of a program, which is then an op like any other.
 
-In: a NumPy function, the reference, whose signature is that of the op; perhaps what one element is
-(``scalar``, ``body``), what it is made of (``expansion``), and a type rule (``infer``). Out: a
-record (:mod:`fxlite.ops.op`) in the registry. Where there is no type rule, the types follow from
-the scalar body, the expansion or, traced as a program is, the reference; what the reference gives
-is compared with them in each call.
+In: a NumPy function, the reference, whose signature is that of the op; optionally the computation of one
+element (``scalar``, ``body``), a definition in terms of other ops (``expansion``), and a type rule
+(``infer``). Out: a record (:mod:`fxlite.ops.op`) in the registry. Without a type rule, types follow from
+the scalar body, the expansion, or a trace of the reference; each call compares the result of the
+reference with them.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class OwnOp(ForeignOp):
 
     # -- rules -------------------------------------------------------------------------------
     def infer(self, function: Any) -> Any:
-        """Attach the type rule: a function of TensorTypes (or Python numbers) and attributes, or a
-        type or its text. It gives a type, as text, too; a tuple of them for several results.
+        """Attach the type rule: a function of TensorTypes (or Python numbers) and attributes, or a fixed type.
+        A type may be given as text; several results have a tuple of types.
 
-        Raises ArgumentError where it does not take what the op takes."""
+        Raises ArgumentError if the function does not accept the op's arguments."""
         if callable(function):
             self._check_signature(function, "type rule")
             self._infer = function
@@ -73,11 +73,11 @@ class OwnOp(ForeignOp):
         return function
 
     def scalar(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach what one element of the result is, of the elements of the operands at its place
-        (operands broadcast) and attributes: with operators and the functions of ``fx.expr``. The op
-        is then element-wise, and its types follow.
+        """Attach a function that computes one element of the result from the elements of the operands at the
+        same place (operands broadcast) and attributes, with operators and the functions of ``fx.expr``. The
+        op is then element-wise, and its types follow.
 
-        Raises ArgumentError where it does not take what the op takes."""
+        Raises ArgumentError if the function does not accept the op's arguments."""
         self._check_signature(function, "scalar body")
         self._set_kind("pointwise")
 
@@ -91,10 +91,10 @@ class OwnOp(ForeignOp):
         return function
 
     def body(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach what one element of the result is, of its place ``i``, a tuple of positions, the
-        operands (``x[i, j]`` reads) and attributes.
+        """Attach a function that computes one element of the result from its place ``i``, a tuple of
+        positions, the operands (``x[i, j]`` reads an element) and attributes.
 
-        Raises ArgumentError where it does not take ``i`` and what the op takes."""
+        Raises ArgumentError if the function does not accept ``i`` and the op's arguments."""
         self._check_signature(function, "body", ("i",))
         self._set_kind("gather")
 
@@ -109,8 +109,7 @@ class OwnOp(ForeignOp):
         return function
 
     def _named(self, function: Callable[[str, Any], Any], bound: Mapping[str, Any]) -> Any:
-        """Arguments with ``function`` of the name and reader of each tensor in its place; numbers
-        as they are."""
+        """Arguments with ``function(name, reader)`` in the place of each tensor; numbers are unchanged."""
 
         def read(name: str, value: Any) -> Any:
             return value.value if isinstance(value, ConstReader) else function(name, value)
@@ -125,7 +124,7 @@ class OwnOp(ForeignOp):
         return result
 
     def _say(self, function: Callable[..., Any], what: str, place: tuple[Any, ...], given: Any) -> Expr:
-        """What a body says an element is. Raises ArgumentError."""
+        """The expression that a body returns for an element. Raises ArgumentError."""
         try:
             return expression.element(function(*place, **given))
         except Exception as error:
@@ -133,10 +132,10 @@ class OwnOp(ForeignOp):
             raise self._wrong(f"its {what}: {_told(error)}", function, kind) from error
 
     def expansion(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach what the op is made of: NumPy code that is traced. ``OP.expansion(OP.reference)``
-        where the reference itself can be traced.
+        """Attach the definition of the op in terms of others: NumPy code that can be traced. If the reference
+        itself can be traced, this is ``OP.expansion(OP.reference)``.
 
-        Raises ArgumentError where it does not take what the op takes."""
+        Raises ArgumentError if the function does not accept the op's arguments."""
         self._check_signature(function, "expansion")
         self._expansion = function
         if self._body is None:
@@ -153,7 +152,7 @@ class OwnOp(ForeignOp):
             self.gives_number = True if kind == "pointwise" else None
 
     def _check_signature(self, function: Any, what: str, before: tuple[str, ...] = ()) -> None:
-        """Raise ArgumentError unless ``function`` takes ``before`` and the op's arguments."""
+        """Raise ArgumentError unless ``function`` accepts ``before`` and the op's arguments."""
         if not callable(function):
             raise self._wrong(f"its {what} is a function, not {function!r}")
         try:
@@ -192,7 +191,7 @@ class OwnOp(ForeignOp):
         return found
 
     def _traced(self, bound: Mapping[str, Any]) -> Any:
-        """The types of what the expansion, or the reference, is traced to."""
+        """The result types of a trace of the expansion or the reference."""
         if self._expansion is not None:
             return above("traced_type")(self._expansion, self, bound)
         try:
@@ -208,13 +207,13 @@ class OwnOp(ForeignOp):
         return broadcast_shapes(*map(shape_of, self.tensors(bound)))
 
     def _element(self, bound: Mapping[str, Any], shape: tuple[Any, ...]) -> Expr:
-        """An element of a result of that shape, of operands of these types."""
+        """An element of a result of that shape, for operands of these types."""
         i = tuple(Index.of(expr.fresh_var(d)) for d in shape)
         return self.element(i, self.map_tensors(type_reader, bound))
 
     def _check_reference(self, bound: Mapping[str, Any], found: TensorType) -> None:
-        """Raise ArgumentError unless the reference of an element-wise op gives that dtype and rank:
-        it is asked with few numbers."""
+        """Raise ArgumentError unless the reference of an element-wise op, run on a few numbers, returns that
+        dtype and rank."""
 
         def small(shape: Iterable[Any]) -> tuple[int, ...]:
             return tuple(1 if size == 1 else 2 for size in shape)
@@ -226,7 +225,7 @@ class OwnOp(ForeignOp):
         try:
             with np.errstate(all="ignore"):
                 actual = type_of(self.reference(**self.map_tensors(ones, bound)))
-        except Exception:  # it may take other numbers only
+        except Exception:  # it may accept only other numbers
             return
         if actual != TensorType(small(found.shape), found.dtype):
             raise self._wrong(
@@ -235,7 +234,7 @@ class OwnOp(ForeignOp):
             )
 
     def _check_body(self, bound: Mapping[str, Any], found: Any) -> None:
-        """Raise ArgumentError unless the body gives what the type rule says."""
+        """Raise ArgumentError unless the body agrees with the type rule."""
         if not isinstance(found, TensorType):
             raise self._wrong("a body gives one result, its type rule several", self._infer)
         if self._scalar is not None and self._shape(bound) != found.shape:
@@ -246,7 +245,7 @@ class OwnOp(ForeignOp):
             )
         value = self._element(bound, found.shape)
         if self._is_free and any(map(_computes, expr.walk(value))) and self._scalar is None:
-            self.kind = "window"  # no mere choice of numbers
+            self.kind = "window"  # it computes, and does not only select numbers
         made = value.dtype
         if made is not found.dtype:
             raise self._wrong(
@@ -267,8 +266,8 @@ class OwnOp(ForeignOp):
         return super().bind(args, kwargs)
 
     def evaluate(self, bound: Mapping[str, Any]) -> Any:
-        """Run the reference, and compare what it gives with the type rule. Raises what the
-        reference does, and what the type rule has against the operands."""
+        """Run the reference, and compare its result with the type rule. Raises what the reference raises, and
+        the errors of the type rule for the operands."""
         bound = self.map_tensors(lambda v: np.asarray(v) if isinstance(v, list) else v, bound)
         types = self.map_tensors(number_or_type, bound)
         expected = self._expected(types)
@@ -289,12 +288,12 @@ class OwnOp(ForeignOp):
                 f"for ({given}) its reference gives {_shown(actual)}, but its type rule {_shown(expected)}"
             )
         operands = [v for v in self.tensors(bound) if isinstance(v, np.ndarray)]
-        # a graph takes the result for memory of its own
+        # a graph assumes that the result does not share memory
         own = tuple(r.copy() if any(np.may_share_memory(r, v) for v in operands) else r for r in results)
         return own if several else own[0]
 
     def _expected(self, types: Mapping[str, Any]) -> Any:
-        """The type that a call has; None where none follows from the reference."""
+        """The type of a call; None if the reference does not determine it."""
         key = tuple([(n, v, type(v)) for n, v in types.items()])
         try:
             return self._known[key]
@@ -314,14 +313,14 @@ class OwnOp(ForeignOp):
 
 
 def _computes(value: Expr) -> bool:
-    """Whether an expression is arithmetic, and no choice among numbers or condition of one."""
+    """Whether an expression is arithmetic, and not just a choice among numbers or a condition."""
     if isinstance(value, Apply):
         return not (value.dtype.is_bool or FUNCTIONS[value.function].keeps)
     return isinstance(value, Reduction) and not expr.chooses(value.kind)
 
 
 def _as_type(op: OwnOp, found: Any) -> Any:
-    """What a type rule gives, as types."""
+    """The return value of a type rule as types."""
     if isinstance(found, (tuple, list)):
         return tuple(_as_type(op, f) for f in found)
     if not isinstance(found, (TensorType, str)):
@@ -339,7 +338,7 @@ def _told(error: Exception) -> str:
 
 
 def _found(name: str, module: str) -> Op:
-    """The op of a pickle; its module is imported as those of pickled functions are."""
+    """The op for a pickle. Its module is imported, as for pickled functions."""
     if name not in REGISTRY:
         importlib.import_module(module)
     return lookup(name)
@@ -376,19 +375,20 @@ def op(
     expansion: Callable[..., Any] | None = None,
     **facts: Any,
 ) -> Any:
-    """Register an op of your own: ``@fx.op``, or ``@fx.op(name="...", ...)``. The function is its
-    reference, on NumPy arrays, and must change nothing. Parameters annotated as ``fx.Tensor`` (or
-    ``np.ndarray``), or without annotation and number, are operands; others are attributes, with
-    which nodes are made. Returns the op: called with traced values it becomes a node, with arrays
-    it runs.
+    """Register an op of your own: ``@fx.op``, or ``@fx.op(name="...", ...)``.
 
-    ``infer``, ``scalar``, ``body`` and ``expansion`` are what the methods of these names attach
-    (:class:`OwnOp`); ``facts`` what passes may know of it (:mod:`fxlite.ops.facts`), ``samples``
-    and ``bad`` calls to test it with. ``kind`` is how kernels take it, which follows from the rest.
+    The function is the reference of the op, on NumPy arrays, and must have no side effects. Parameters
+    that are annotated as ``fx.Tensor`` (or ``np.ndarray``), or that have neither annotation nor a number as
+    default, are operands; others are attributes, which nodes store. Returns the op: a call with traced
+    values records a node, a call with arrays runs the reference.
 
-    The same definition may run again, as a cell of a notebook or a module that is reloaded does; a
-    changed one changes the op, also in graphs that call it. Raises ArgumentError for the name
-    of another op, and for a function or rules that do not fit together."""
+    ``infer``, ``scalar``, ``body`` and ``expansion`` are what the methods of the same names attach
+    (:class:`OwnOp`). ``facts`` are properties for passes (:mod:`fxlite.ops.facts`); ``samples`` and ``bad``
+    are calls for tests. ``kind``, which normally follows from the rest, tells kernels how to treat the op.
+
+    The same definition may run again, as in a cell of a notebook or a reloaded module. A changed
+    definition changes the op, also in graphs that call it. Raises ArgumentError for the name of another op,
+    and for a function and rules that do not fit together."""
     rules = {"infer": infer, "scalar": scalar, "body": body, "expansion": expansion}
     if function is None:
         return lambda function: _register(function, name, kind, rules, facts)
@@ -425,8 +425,8 @@ def _register(
 
 
 def _again(known: Op, made: OwnOp) -> OwnOp:
-    """The op of a definition that runs again: the one that is known, which becomes what is defined
-    now, so that graphs call the op of their name. Raises ArgumentError where it is another one."""
+    """The op of a definition that runs again: the existing op, updated to the new definition, so that graphs
+    call the op of that name. Raises ArgumentError if it is the op of another definition."""
     if not isinstance(known, OwnOp):
         raise ArgumentError(f'{made.name} is the name of an op of fxlite; give yours another one: @fx.op(name="...")')
     old, new = known.function, made.function
@@ -446,7 +446,7 @@ def _again(known: Op, made: OwnOp) -> OwnOp:
 
 
 def _content(function: Any) -> Any:
-    """What a function is, apart from where it stands."""
+    """The content of a function, independent of its place in a file."""
     cells = function.__closure__ or ()
     return (
         _code(function.__code__),
@@ -462,7 +462,7 @@ def _code(code: Any) -> Any:
 
 
 def _caller() -> Any:
-    """The code of the program that is running."""
+    """The code object of the program that calls fxlite."""
     frame: Any = sys._getframe(1)
     while frame is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
