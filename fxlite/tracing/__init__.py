@@ -1,1 +1,1 @@
-"""Tracing: running a program on stand-ins for arrays and recording what it computes."""
+"""Tracing: runs a program on proxies for arrays and records its computations."""

@@ -1,7 +1,7 @@
-"""Where a trace is: the line of the program that runs, and the calls of its functions around it.
+"""The current place of a trace: the running line of the program, and the function calls around it.
 
-In: the running frames. Out: a :class:`~fxlite.base.location.Location`, one for each place and call.
-A method that fxlite calls, such as ``forward``, is not a call of a function: its module is a scope.
+In: the running frames. Out: a :class:`~fxlite.base.location.Location`, one for each place and call. A method
+that fxlite calls, such as ``forward``, does not count as a function call; its module is a scope.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _CAPTURE = frozenset(m.__file__ for m in (capture, answers, flow_answers, flow, 
 
 
 class Places:
-    """The locations made so far, so that the rounds of a loop share one, and the functions of the
-    program that are running. ``holds_frames`` is False for what outlives the program's functions: then
-    their local variables do not live on, and locations do not say which call of a function they are in."""
+    """The locations made so far, which the iterations of a loop share, and the running functions of the program.
+    ``holds_frames`` is False for a trace that outlives the program's functions: then their local variables are
+    not kept alive, and locations do not tell in which call of a function they are."""
 
     def __init__(self, holds_frames: bool = True) -> None:
         self.holds_frames = holds_frames
@@ -36,8 +36,8 @@ class Places:
         self._last: tuple[FrameType | None, FunctionCall | None] = (None, None)
 
     def here(self, depth: int, scope: Scope | None) -> Location | None:
-        """The location of the innermost caller outside fxlite, in the scope of a module. Layers of
-        fxlite call nothing of the program: all that they do is where they were called."""
+        """The location of the innermost caller outside of fxlite, in the scope of a module. Layers of fxlite
+        call no code of the program, so everything in them has the location of their call."""
         if scope is not None and scope.arguments is not None and scope.called_at is not None:
             return scope.called_at
         frame: FrameType | None = sys._getframe(depth)
@@ -54,22 +54,22 @@ class Places:
         if self.holds_frames and frame is not last_frame:
             call = self._call(frame, scope)
             self._last = frame, call
-        key = id(frame.f_code), frame.f_lasti, id(call)  # the location holds on to both
+        key = id(frame.f_code), frame.f_lasti, id(call)  # the location keeps both objects alive
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = Location(frame.f_code, frame.f_lasti, call=call)
         return found
 
     def _call(self, frame: FrameType, scope: Scope | None) -> FunctionCall | None:
-        """The innermost call of a function that a frame is in."""
+        """The innermost function call around a frame."""
         around: list[FrameType] = []
         last: FrameType | None = frame
         while last is not None and not is_own_file(last.f_code.co_filename):
             around.append(last)
             last = _caller(last)
         if last is None or len(around) == 1:
-            return None  # nothing of fxlite runs the program, or just the program itself
-        around.pop()  # the program itself, or the method that a module is called by
+            return None  # fxlite does not run the program, or there is only the program itself
+        around.pop()  # the program itself, or the method with which a module is called
         call: FunctionCall | None = None
         for inner in reversed(around):
             if not _is_function(inner.f_code):
@@ -88,7 +88,7 @@ class Places:
 
 
 def _caller(frame: FrameType) -> FrameType | None:
-    """The frame that calls one; what stands between them in captured code is no caller."""
+    """The frame that calls another one; helper frames of captured code between them do not count."""
     outer = frame.f_back
     while outer is not None and outer.f_code.co_filename in _CAPTURE:
         outer = outer.f_back
@@ -96,15 +96,16 @@ def _caller(frame: FrameType) -> FrameType | None:
 
 
 def _is_function(code: CodeType) -> bool:
-    """Whether a frame of that code is a function of the program, which others could call: not a
-    part of an expression, a wrapper of another function, or a library's."""
+    """Whether code belongs to a function of the program that others could call, and not to a part of an
+    expression, a wrapper of another function, or a library."""
     is_wrapper = code.co_flags & _WRAPPER == _WRAPPER
     is_plain = not code.co_name.startswith(("<", "__")) and code.co_name not in _METHODS
     return is_plain and not is_wrapper and "site-packages" not in code.co_filename
 
 
 def _of_program(scope: Scope | None) -> Scope | None:
-    """The module of the program whose method runs: layers of fxlite call none of its functions."""
+    """The module of the program whose method is running; layers of fxlite do not count, because they call no
+    functions of the program."""
     while scope is not None and scope.arguments is not None:
         scope = scope.caller
     return scope
@@ -119,8 +120,9 @@ def _given(frame: FrameType) -> tuple[tuple[str, Structure], ...]:
 
 
 def form(value: Any, around: tuple[int, ...] = ()) -> Structure:
-    """The form of an argument, whose leaves are names of nodes. What no graph computes is a
-    constant: itself if it is plain, else None; so is a container that is in itself, as ``around`` shows."""
+    """The form of an argument, whose leaves are names of nodes. A value that the graph does not compute is a
+    constant, which is None unless the value is plain data, and also for a container that contains itself
+    (``around`` has the ids of the containers around it)."""
     if isinstance(value, Proxy):
         node = value.node
         return Structure("leaf", str(node.target) if node.op == "placeholder" else node.name)

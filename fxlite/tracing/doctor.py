@@ -1,13 +1,13 @@
-"""The trace doctor: all problems of a program in one run, each with a ready fix.
+"""The trace doctor: finds all problems of a program at once, each with a fix.
 
-In: a program and input types, as for ``symbolic_trace``. Out: a :class:`Diagnosis`. The program
-runs on proxies that go on after a problem with something in its place: ``if x.sum() > 0`` is taken
-to be true (and in another run false, so that problems in ``else`` are found), ``float(x)`` is 1.0,
-and a value that could not be computed makes no further problems wherever it goes. What control flow
-a trace captures is no problem: a trace is tried first.
+In: a program and input types, as for ``symbolic_trace``. Out: a :class:`Diagnosis`. The program runs on
+proxies that continue after a problem with a substitute: ``if x.sum() > 0`` is assumed to be true (and in
+another run false, to find problems in ``else``), ``float(x)`` is 1.0, and a value that could not be computed
+causes no further problems wherever it is used. Control flow that a trace can capture is not a problem,
+because a trace is tried first.
 
-The program runs several times; what it changes outside its inputs (an attribute that counts calls,
-say) it changes each time.
+The program runs several times. If it changes anything besides its inputs (such as an attribute that counts
+calls), it changes this each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_RUNS = 6
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All problems that were found; true if there are none, so that the program can be traced."""
+    """All problems that were found. It is true if there are none, and the program can be traced."""
 
     problems: tuple[Problem, ...]
 
@@ -79,8 +79,9 @@ def trace_doctor(
     inputs: Mapping[str, Any] | None = None,
     **named: Any,
 ) -> Diagnosis:
-    """Find everything that keeps a program from being traced; the arguments are those of
-    :func:`fxlite.symbolic_trace`. Runs the program's ``forward`` a few times.
+    """Find everything that prevents a program from being traced. The arguments are those of
+    :func:`fxlite.symbolic_trace`. This runs the program's ``forward`` a few times. Print the result to see the
+    problems with their fixes.
 
     Raises ArgumentError for input names that the program does not have."""
     program = above("load_if_saved")(program)
@@ -99,14 +100,13 @@ def trace_doctor(
 def add_further_problems(
     error: FxliteError, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any
 ) -> None:
-    """Let the message of an error that tracing raised list the other problems of the program,
-    too."""
+    """Add the other problems of the program to the message of an error that tracing raised."""
     first = error.details
     if first is None or first.location is None:
         return
     try:
         found = _examine(program, declared, concrete_args, leaf, error)
-    except Exception:  # the first error is the one to report, whatever the second run does
+    except Exception:  # whatever happens in the second run, the first error is reported
         return
     fix = next((p.fix for p in found if p.problem == first.problem), "")
     message = str(error)
@@ -124,8 +124,8 @@ def add_further_problems(
 def _examine(
     program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any, first: Exception
 ) -> list[Problem]:
-    """Problems in the order of the program's lines, over runs that take other branches. ``first``:
-    the error of a trace, which may be one that those runs do not come upon."""
+    """The problems in the order of the program's lines, from runs that take different branches. ``first`` is the
+    error of a trace, which these runs may not find."""
     problems: dict[tuple[str, str, str], Problem] = {}
     waiting: list[frozenset[tuple[str, str]]] = [frozenset()]
     tried: set[tuple[str, str]] = set()

@@ -1,7 +1,7 @@
-"""Ready fixes for the trace doctor: what to write instead of an expression that cannot be traced.
+"""Fixes for the trace doctor: what to write instead of an expression that cannot be traced.
 
-In: what was asked for (the message's first words) and where. Out: one line of text, in the names of
-the user's program wherever its source is at hand; else the error's own advice.
+In: the kind of operation (the first words of the message) and its place. Out: one line of text, with the
+names of the user's program if its source is available, else the advice of the error itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _parsed(expression: str) -> ast.expr | None:
 
 
 def _value(expression: str, problem: str) -> str:
-    """``float(x)``, ``x.item()``, ``np.asarray(x)`` without the conversion."""
+    """The fix for ``float(x)``, ``x.item()`` or ``np.asarray(x)``: the expression without the conversion."""
     node = _parsed(expression)
     if not isinstance(node, ast.Call):
         return ""
@@ -92,7 +92,7 @@ def _index(expression: str) -> str:
 
 
 def _named_size(expression: str) -> str:
-    """``range(B)``"""
+    """The fix for ``range(B)`` and the like."""
     node = _parsed(expression)
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "range":
         return "an operation on the whole axis instead of a loop, or a number in place of the name"
@@ -100,7 +100,7 @@ def _named_size(expression: str) -> str:
 
 
 def _function(name: str) -> str:
-    """The nearest thing to a NumPy function that has no op."""
+    """The fix for a NumPy function that has no op: the most similar one."""
     short = name.removeprefix("np.")
     known = _NEAREST.get(short)
     if known is not None:
@@ -121,8 +121,8 @@ def _tree(file: str, lines: int) -> ast.Module | None:
 
 
 def _branch(location: Location, expression: str) -> str:
-    """``if``, ``while``, ``a if c else b``, ``and``, ``or``, ``not``, ``assert`` on a traced
-    value, written with arrays."""
+    """The fix for ``if``, ``while``, ``a if c else b``, ``and``, ``or``, ``not`` or ``assert`` on a traced
+    value: the same, written with arrays."""
     called = _parsed(expression)
     if isinstance(called, ast.Call) and ast.unparse(called.func) == "bool":
         return f"{ast.unparse(called.args[0])}, which stays an array"
@@ -157,8 +157,8 @@ def _as_array(test: ast.expr) -> str:
 
 
 def _innermost(tree: ast.Module | None, line: int, expression: str) -> tuple[Any, Any]:
-    """The smallest node on that line whose condition holds the expression, and the statement after
-    it."""
+    """The smallest syntax node on that line whose condition contains the expression, and the statement that
+    follows."""
     if tree is None:
         return None, None
     wanted = "".join(expression.split())

@@ -1,8 +1,8 @@
-"""A tracer that goes on after a problem, for the trace doctor.
+"""A tracer that continues after a problem, for the trace doctor.
 
-In: a program. Out: :class:`Problem` records, and no graph that means anything: a value that could
-not be computed is replaced by one that makes no further problems (:class:`_Poison`), ``float(x)`` by
-1.0, a named size by a number no program has, and ``if`` is decided by the plan of the run.
+In: a program. Out: :class:`Problem` records, and a graph without meaning: a value that could not be computed
+is replaced by one that causes no further problems (:class:`_Poison`), ``float(x)`` by 1.0, a named size by a
+number that does not occur in programs, and ``if`` is decided by the plan of the run.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _ODD_SIZE = 61
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that cannot be traced. ``location``: "model.py:31" with its path, ``origin``: where
-    the value came from, "" if that is the input itself; ``fix``: what to write instead."""
+    """One expression that cannot be traced. ``location`` is "model.py:31" with its path, ``origin`` the place
+    where the value was made ("" for an input), and ``fix`` what to write instead."""
 
     location: str
     expression: str
@@ -67,11 +67,11 @@ def place_text(location: Location) -> tuple[str, str]:
 
 
 class _Stop(Exception):
-    """There is nothing sensible to go on with."""
+    """Raised if there is no sensible way to continue."""
 
 
 class DoctorTracer(Tracer):
-    """Notes problems and goes on. ``refused``: the branches that are not taken."""
+    """Records problems and continues. ``refused``: the branches that are not taken."""
 
     def __init__(
         self, leaf: Iterable[Any], refused: frozenset[tuple[str, str]], problems: dict[tuple[str, str, str], Problem]
@@ -85,7 +85,7 @@ class DoctorTracer(Tracer):
         self._poison: _Poison | None = None
 
     def examine(self, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None) -> None:
-        """One run."""
+        """Run the program once."""
         code = getattr(getattr(program, "forward", program), "__code__", None)
         if code is not None:
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -98,7 +98,7 @@ class DoctorTracer(Tracer):
         except FxliteError as error:
             self.report(error)
         except Exception as error:
-            if len(self.problems) == before and not self.rounds:  # else it may follow from those
+            if len(self.problems) == before and not self.rounds:  # otherwise it may follow from other problems
                 self.report(error)
 
     def trace_library(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -110,9 +110,9 @@ class DoctorTracer(Tracer):
             raise TraceError("it cannot be traced through")
         return result
 
-    # -- noting --------------------------------------------------------------------------------
+    # -- recording problems --------------------------------------------------------------------
     def report(self, error: Exception) -> None:
-        """Note a problem, once for each place."""
+        """Record a problem, once for each place."""
         details = getattr(error, "details", None)
         if details is None:
             text = str(error).split("\n  at ")[0]
@@ -120,22 +120,22 @@ class DoctorTracer(Tracer):
                 text = f"{type(error).__name__}: {text}"
             details = Details(text, _place_of(error) or here(2))
         if self._pretended and re.search(rf"\b{_ODD_SIZE}\b", details.problem):
-            return  # follows from a size that was made up
+            return  # it follows from an invented size
         location = details.location
         place = place_text(location) if location is not None else ("", "")
-        key = (*place, *details.problem.split(" ")[:1])  # not the names of nodes, in loops
+        key = (*place, *details.problem.split(" ")[:1])  # without the names of nodes, which differ in loops
         if key not in self.problems:
             fix = fix_for(details, self.names)
             self.problems[key] = Problem(*place, details.problem, details.origin, fix)
 
     def poison(self) -> _Poison:
-        """The value that makes no further problems."""
+        """A value that causes no further problems."""
         if self._poison is None:
             node = self.graph.create_node("placeholder", "unknown", (), {}, "unknown")
             self._poison = _Poison(node, self)
         return self._poison
 
-    # -- going on ------------------------------------------------------------------------------
+    # -- continuing ----------------------------------------------------------------------------
     def proxy(self, node: Node) -> Proxy:
         return _DoctorProxy(node, self)
 
@@ -150,7 +150,7 @@ class DoctorTracer(Tracer):
         return self.takes(here(2))
 
     def _refused(self, refuse: Callable[..., Any], *args: Any, **kwargs: Any) -> Location | None:
-        """Note what a tracer refuses; where that is."""
+        """Record the error of a tracer's method; returns its location."""
         try:
             refuse(*args, **kwargs)
         except FxliteError as error:
@@ -207,7 +207,7 @@ class DoctorTracer(Tracer):
 
 
 def _place_of(error: BaseException) -> Location | None:
-    """The last line of the user's program in an error's traceback."""
+    """The innermost line of the user's program in an error's traceback."""
     found = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if not is_own_file(frame.f_code.co_filename):
@@ -218,8 +218,7 @@ def _place_of(error: BaseException) -> Location | None:
 
 
 def _unpacked() -> int:
-    """How many values the program unpacks at this moment: ``a, b = x``; 1 if it does something
-    else."""
+    """The number of values that the program is unpacking (``a, b = x``); 1 if it is doing something else."""
     frame: Any = sys._getframe(1)
     while frame is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
@@ -236,7 +235,7 @@ def _has_poison(value: Any) -> bool:
 
 # -- values ----------------------------------------------------------------------------------------
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of Proxy that notes what it cannot do."""
+    """A method of Proxy that records its errors and continues."""
 
     def method(self: _DoctorProxy, *args: Any, **kwargs: Any) -> Any:
         if _has_poison((self, args, kwargs)):
@@ -253,7 +252,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _standing_in(name: str, value: Any) -> Callable[..., Any]:
-    """``float(x)`` and the like: noted, and answered with ``value``."""
+    """A method such as that for ``float(x)``, which records a problem and returns ``value``."""
     original = getattr(Proxy, name)
 
     def method(self: _DoctorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -265,12 +264,12 @@ def _standing_in(name: str, value: Any) -> Callable[..., Any]:
 
 
 class _DoctorProxy(Proxy):
-    """A proxy that notes problems and goes on."""
+    """A proxy that records problems and continues."""
 
     __slots__ = ()
     tracer: Any
 
-    # what a value without a type is taken to be
+    # the assumed type of a value without one
     shape = property(lambda self: self._known("shape", _PoisonShape()))
     dtype = property(lambda self: self._known("dtype", dtypes.float32.numpy))
     ndim = property(lambda self: self._known("ndim", 2))
@@ -297,7 +296,7 @@ class _DoctorProxy(Proxy):
             return other
 
     def _either(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a method gives that NumPy's arrays have; where it is refused, what torch's would."""
+        """The result of an array method of NumPy or, if it raises an error, of the tensor method of torch."""
         try:
             return super().__getattr__(name)(*args, **kwargs)
         except Exception as error:
@@ -330,7 +329,7 @@ _DoctorProxy.__hash__ = Proxy.__hash__  # type: ignore[method-assign]
 
 
 def _example(proxy: Any) -> Any:
-    """An array in place of a proxy."""
+    """An example array for a proxy."""
     if isinstance(proxy, _Poison) or not proxy.is_typed:
         return np.ones(())
     sizes = [d if type(d) is int else 2 for d in proxy.type.shape]
@@ -364,7 +363,7 @@ _DoctorProxy.__len__ = _length  # type: ignore[method-assign, assignment]
 
 
 class _PoisonShape:
-    """The shape of a value without one."""
+    """The shape of a value without a shape."""
 
     def __getitem__(self, index: Any) -> Any:
         return (2,) if isinstance(index, slice) else 2
@@ -387,7 +386,7 @@ class _PoisonShape:
 
 
 class _Poison(_DoctorProxy):
-    """In place of a value that could not be computed."""
+    """A substitute for a value that could not be computed."""
 
     __slots__ = ()
 

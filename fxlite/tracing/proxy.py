@@ -1,14 +1,14 @@
-"""Proxy: what a traced program computes with. It looks like an ndarray and records nodes.
+"""Proxy: the object with which a traced program computes. It looks like an ndarray and records nodes.
 
-Operators, ndarray methods, ufuncs and NumPy functions all end in the same ops
-(:mod:`fxlite.tracing.numpy_api` holds the table). What needs a value that does not exist at trace
-time (``if x > 0``, ``float(x)``, ``np.asarray(x)``) raises a TraceError that says what to write
+Operators, ndarray methods, ufuncs and NumPy functions all lead to the same ops
+(:mod:`fxlite.tracing.numpy_api` has the table). An operation that needs a value which does not exist
+while tracing (``if x > 0``, ``float(x)``, ``np.asarray(x)``) raises a TraceError that says what to write
 instead.
 
-A :class:`PythonNumber` stands for a number of Python that is not known while tracing: the number of an
-iteration, a counter. Among the operands of an op it takes the dtype that NumPy gives a Python number beside
-them (NEP 50): ``x * i`` of a float32 ``x`` is float32, where an i64 of NumPy would make it float64. What
-operators compute of such numbers alone are such numbers again.
+A :class:`PythonNumber` stands for a Python number that is not known while tracing, such as a counter or the
+number of an iteration. As an operand of an op, it takes the dtype that NumPy gives to a Python number in its
+place (NEP 50): ``x * i`` for a float32 ``x`` is float32, whereas a NumPy i64 would make it float64. Operators
+that combine only such numbers give such numbers again.
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ SELECTED = frozenset((Masked, Block))
 
 
 class Proxy:
-    """Stands for the value of ``node`` while a program is traced."""
+    """Stands for the value of ``node`` while a program is traced. It can be used like an ndarray; every
+    operation on it records a node."""
 
     __slots__ = ("__weakref__", "_node", "_view", "tracer")
     __array_priority__ = 1000.0
 
     def __init__(self, node: Node, tracer: Tracer | None = None) -> None:
-        """Without a tracer what is computed of it goes to the insertion point of node's graph."""
+        """Without a tracer, operations on the proxy are recorded at the insertion point of the node's
+        graph."""
         self._node = node
         self.tracer: Tracer = above("appending_tracer")(node.graph) if tracer is None else tracer
         #: Which memory the value has in eager NumPy; None: its own, that nobody writes to.
@@ -70,7 +72,7 @@ class Proxy:
 
     @property
     def node(self) -> Node:
-        """The node of the present value: another one after each write into its memory."""
+        """The node of the current value; each write into the memory of the value makes a new one."""
         view = self._view
         if view is None:
             return self._node
@@ -82,11 +84,11 @@ class Proxy:
     def __fx_record__(self, op: Op, bound: dict[str, Any]) -> Any:
         return self.tracer.record(op, bound)
 
-    # -- what an ndarray knows ---------------------------------------------------------------
+    # -- attributes of an ndarray ------------------------------------------------------------
     @property
     def type(self) -> TensorType:
-        """The value's type. Raises TraceError in a trace without types."""
-        kind = self._node.type  # writes do not change it
+        """The type of the value. Raises TraceError in a trace without types."""
+        kind = self._node.type  # writes do not change the type
         if not isinstance(kind, TensorType):
             problem = f"the shape or dtype of {self._node.name} is needed, but this trace has no types"
             raise self.tracer.untyped(problem, self._node)
@@ -94,17 +96,17 @@ class Proxy:
 
     @property
     def is_typed(self) -> bool:
-        """False in a trace without types, as patterns are traced."""
+        """False in a trace without types, such as that of a pattern."""
         return isinstance(self._node.type, TensorType)
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """Ints, and :class:`~fxlite.types.shapes.NamedDim` for named dims."""
+        """The shape: ints, and :class:`~fxlite.types.shapes.NamedDim` for named dims."""
         return tuple(shapes.for_user(d) for d in self.type.shape)
 
     @shape.setter
     def shape(self, sizes: Any) -> None:
-        """``x.shape = sizes``: the name stands for a reshaped view of what it was from now on."""
+        """``x.shape = sizes``: from now on, ``x`` is a reshaped view of what it was before."""
         tracer = self.tracer
         problem = ""
         if tracer.bodies:
@@ -195,13 +197,13 @@ class Proxy:
         return self.tracer.iter(self)
 
     def keys(self) -> Any:
-        """For ``**value``: the tracer says."""
+        """Called for ``**value``; the tracer decides."""
         return self.tracer.keys(self)
 
     def __getitem__(self, index: Any) -> Any:
         return subscript(self, index)
 
-    # -- what needs a value ------------------------------------------------------------------
+    # -- operations that need a value --------------------------------------------------------
     def __bool__(self) -> bool:
         known = known_value(self)
         return self.tracer.to_bool(self) if known is None else bool(known)
@@ -213,7 +215,7 @@ class Proxy:
         )
 
     def _concrete(self, what: str, instead: str) -> Any:
-        """The value as an array, where it is known while tracing."""
+        """The value as an array if it is known while tracing; otherwise raises TraceError."""
         known = known_value(self)
         if known is None:
             raise self._no_value(what, instead)
@@ -233,7 +235,7 @@ class Proxy:
 
     def __index__(self) -> int:
         known = self._concrete("indexing or range()", "use np.take for run-time indices")
-        return operator.index(known[()])  # an integer only, as NumPy has it
+        return operator.index(known[()])  # only for integers, as in NumPy
 
     def item(self, *args: Any) -> Any:
         return self._concrete(".item()", _NUMBER).item(*args)
@@ -250,7 +252,7 @@ class Proxy:
         return np.array(known, dtype)
 
     def __format__(self, text: str) -> str:
-        """In a message: the value, or what stands for it where it is not known."""
+        """The text in a message: the value, or a placeholder if it is not known."""
         known = known_value(self) if self.is_typed else None
         return str(self) if known is None else format(known[()], text)
 
@@ -258,14 +260,14 @@ class Proxy:
         return numpy_functions.copy_method(self)
 
     def __deepcopy__(self, _: Any) -> Any:
-        """``copy.deepcopy(x)`` of a program."""
+        """``copy.deepcopy(x)`` in a program."""
         return numpy_functions.copy_method(self)
 
     def __contains__(self, value: Any) -> bool:
         return value in self._concrete("'in'", "use (x == value).any()")
 
     def __hash__(self) -> int:
-        """For fxlite itself; a program that hashes it, as an array it cannot, is refused."""
+        """The hash, for fxlite itself. In a program it raises an error, because an array has no hash."""
         code = sys._getframe(1).f_code
         is_own = is_own_file(code.co_filename) and code not in FOR_PROGRAM  # which calls set(x), d.get(x)
         if active_tracer.get() is not self.tracer or is_own:
@@ -273,8 +275,8 @@ class Proxy:
         raise self.as_key()
 
     def as_key(self) -> TraceError:
-        """The error of a program that uses it as a key."""
-        self.tracer.needs_flow = True  # which compares with the keys that a dict has
+        """The error for a program that uses the value as a key."""
+        self.tracer.needs_flow = True  # captured control flow compares it with the keys of the dict
         return self.tracer.error(
             f"{self._node.name} is used as the key of a dict or put into a set, and its value does not exist while "
             "tracing",
@@ -287,13 +289,13 @@ class Proxy:
         set_item(self, index, value)
 
     def made_view_of(self, base: Proxy) -> None:
-        """Note that this value of rank 0, an element of ``base``, is not a number but a view."""
+        """Record that this value of rank 0, an element of ``base``, is a view and not a number."""
         memory.attach(self, base, self._node.target, self._node.kwargs)
 
     # -- dispatch ----------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if not SELECTED.isdisjoint(map(type, inputs)):
-            return NotImplemented  # its method is asked next
+            return NotImplemented  # Python calls its method next
         return numpy_api.call_ufunc(self.tracer, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -328,8 +330,9 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
 
 
 def _is_number_beside(self: Any, name: str) -> bool:
-    """Whether a value is to a list what numbers of Python are: with integers it is repeated, and
-    anything else is an error. NumPy's own numbers make an array of a list, but for that."""
+    """Whether an operator treats a value like a Python number if the other operand is a list: ``*`` with an
+    integer repeats the list, and any other operator is an error. For NumPy's numbers, in contrast, a list
+    becomes an array."""
     if isinstance(self, PythonNumber):
         return True
     kind = self._node.type
@@ -338,8 +341,8 @@ def _is_number_beside(self: Any, name: str) -> bool:
 
 
 def _power(self: Any, other: Any) -> Any:
-    """``self ** other``. As NumPy's operator of arrays, and other than np.power and the operator of
-    NumPy's numbers, it squares for the number 2, which shows in the dtype of bools."""
+    """``self ** other``. Like NumPy's operator on arrays, but unlike np.power and the operator on NumPy's
+    numbers, it squares for the exponent 2, which affects the dtype for bools."""
     kind, squares = self._node.type, type(other) is int and other == 2
     if squares and isinstance(kind, TensorType) and kind.dtype.is_bool and not memory.is_number(self):
         return lookup("square")(self)
@@ -360,15 +363,15 @@ setattr(Proxy, "__rdivmod__", lambda self, other: (other // self, other % self))
 
 
 def _equality(name: str) -> Callable[[Any, Any], Any]:
-    """``x == other`` and ``x != other``. As in NumPy, each element is compared also with what is no number
-    (None, a text, a dict), to which none is equal; what compares in a way of its own is asked first."""
+    """``x == other`` or ``x != other``. As in NumPy, elements are also compared with values that are not numbers
+    (None, a text, a dict), to which none is equal. An object with its own comparison is asked first."""
     compare = _operator(name)
 
     def method(self: Any, other: Any) -> Any:
         found = compare(self, other)
         if found is not NotImplemented or isinstance(self, PythonNumber) or not is_no_number(other):
             return found
-        if is_own_file(sys._getframe(1).f_code.co_filename):  # which looks for a value in a list, say
+        if is_own_file(sys._getframe(1).f_code.co_filename):  # fxlite itself, for instance in a search
             return found
         return np.full_like(self, name == "ne", dtype=np.bool_)
 
@@ -386,7 +389,7 @@ DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtype
 
 
 class PythonNumber(Proxy):
-    """Stands for a number of Python that the program computes while it runs."""
+    """Stands for a Python number that the program computes at run time."""
 
     __slots__ = ()
 
@@ -402,7 +405,7 @@ class PythonNumber(Proxy):
 
 
 def _growing(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    """An operator whose integers may become larger than 64 bits hold."""
+    """An operator on integers whose result may need more than 64 bits."""
     target = OPERATORS[name]
     compute = getattr(Proxy, f"__{'r' * reflected}{name}__")
 
@@ -423,7 +426,7 @@ for _name in ("add", "sub", "mul", "pow", "lshift"):
 
 
 def _beyond_64_bits(name: str) -> Callable[[Any, Any], Any]:
-    """``x & n`` or ``x % n``, also of an ``n`` that more than 64 bits hold: which is above ``x``."""
+    """``x & n`` or ``x % n``, also for an ``n`` that needs more than 64 bits and is thus larger than ``x``."""
     compute = getattr(Proxy, f"__{name}__")
 
     def method(self: Any, other: Any) -> Any:
@@ -440,15 +443,15 @@ for _name in ("and", "rand", "mod"):
 
 
 def kind_of_number(value: Any) -> type | None:
-    """bool, int, float or complex for a number of Python, known or not; None for anything else."""
+    """bool, int, float or complex for a Python number, known or not; None for anything else."""
     if isinstance(value, PythonNumber):
         return value.python_type
     return type(value) if type(value) in DTYPES else None
 
 
 def settled_numbers(op: Op, bound: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The arguments of a call with its Python numbers in the dtypes that they take there; and
-    whether the result is a Python number again."""
+    """The arguments of a call, with Python numbers converted to the dtypes that they take there, and whether
+    the result is a Python number again."""
     if not any(isinstance(v, PythonNumber) for v in op.tensors(bound)):
         return bound, False
     if op.kind != "pointwise":
@@ -477,4 +480,4 @@ def _dtype(value: Any) -> DType:
 
 
 for _name in OPERATORS:
-    setattr(PythonNumber, f"__i{_name}__", getattr(PythonNumber, f"__{_name}__"))  # it is immutable
+    setattr(PythonNumber, f"__i{_name}__", getattr(PythonNumber, f"__{_name}__"))  # numbers are immutable

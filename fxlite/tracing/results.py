@@ -1,7 +1,8 @@
-"""What the results of a traced program are in NumPy: arrays, NumPy's numbers, or Python's.
+"""The results of a traced program as they are in NumPy: arrays, NumPy numbers, or Python numbers.
 
-In: the result of a program that was traced. Out: a function that makes of the result of a call what the program
-itself gives: a graph gives arrays alone, also of rank 0, and no texts; None where there are none of these.
+In: the result of a traced program. Out: a function that converts the result of a call to what the program
+itself returns, because a graph returns only arrays (also of rank 0) and no texts; None if there is nothing to
+convert.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Finish = Callable[[Any], Any]
 
 
 def finish_of(value: Any) -> Finish | None:
-    """See the module's text."""
+    """The function that converts the result of a call; see the docstring of the module."""
     if is_traced(value):
         if not value.is_typed or value.type.shape:
             return None
@@ -39,7 +40,7 @@ def finish_of(value: Any) -> Finish | None:
     if isinstance(value, str):
         return lambda _: value
     parts = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)
-    if parts is None:  # also of selected elements, which are an array
+    if parts is None:  # also for selected elements, which are an array
         return None
     kind, keys, values = parts
     found = {key: finish for key, finish in zip(keys, map(finish_of, values)) if finish is not None}
@@ -47,7 +48,7 @@ def finish_of(value: Any) -> Finish | None:
 
 
 class _Parts:
-    """Finishes the parts of a nested result, which belongs to the call."""
+    """Converts the parts of a nested result in place: the result belongs to the call."""
 
     def __init__(self, named: bool, finishes: dict[Any, Finish]) -> None:
         self.named, self.finishes = named, finishes

@@ -1,9 +1,8 @@
-"""Tracing a GraphModule: its graph is recorded node by node, with the names, scopes and locations
-it has, not by running its code. So a retrace gives the same graph again, and with other input types
-the same graph with other types.
+"""Tracing a GraphModule: its graph is recorded node by node, with its names, scopes and locations, and not
+by running its code. So a retrace gives the same graph, with other types if the inputs have other types.
 
-In: a tracer at work, a GraphModule, values or types for its inputs. Out: nodes in the tracer's
-graph.
+In: an active tracer, a GraphModule, and values or types for its inputs. Out: nodes in the graph of the
+tracer.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 def retrace(tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], concrete: Mapping[str, Any]) -> None:
     """Trace a GraphModule as the root. Inputs that ``declared`` does not name keep their types.
 
-    Raises ShapeError where a new type contradicts a size that the graph was made for."""
+    Raises ShapeError if a new type contradicts a size for which the graph was made."""
     types = {n.target: n.type for n in module.graph.placeholders}
     given = {t: type_of(v) for t, v in module.flatten_inputs(declared, True).items()}
     baked = module.flatten_inputs(concrete, True)
@@ -59,9 +58,9 @@ def retrace(tracer: Tracer, module: GraphModule, declared: Mapping[str, Any], co
 
 
 def retrace_with_dims(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
-    """Trace a GraphModule as the root with other sizes in place of its named dims.
+    """Trace a GraphModule as the root, with other sizes in place of its named dims.
 
-    Raises ShapeError where that breaks a guard or the facts of a dim, or a call does not fit."""
+    Raises ShapeError if that violates a guard or the facts about a dim, or if a call does not fit."""
     types = {n.target: n.type for n in module.graph.placeholders}
     new = {t: type.substitute(dims) for t, type in types.items() if isinstance(type, TensorType)}
     changed = {t: type for t, type in new.items() if type is not types[t]}
@@ -78,8 +77,8 @@ def _write(
     dims: Mapping[str, Dim],
     baked: Mapping[str, Any],
 ) -> None:
-    """Record the module's whole graph, with the types given for some inputs, other dims in place of
-    its own, and values in place of some inputs."""
+    """Record the whole graph of the module, with types for some inputs, other dims in place of its own, and
+    values in place of some inputs."""
     _require(tracer, module, dims)
     tracer.graph.specialized = module.graph.specialized
     values: dict[Node, Any] = {}
@@ -100,7 +99,7 @@ def _write(
 
 
 def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A GraphModule is called in a traced program; its scopes go inside the running one."""
+    """Record a call of a GraphModule in a traced program. Its scopes are put inside the running one."""
     flat = module.flatten_inputs(module.bind(args, kwargs).arguments)
     owners = {target: module.get_submodule(path.rpartition(".")[0]) for target, path in module.states}
     names = {target: path.rpartition(".")[2] for target, path in module.states}
@@ -133,7 +132,7 @@ def call_graph_module(tracer: Tracer, module: GraphModule, args: tuple[Any, ...]
     finally:
         tracer.origin = saved
     writes = module.written_inputs()
-    result, _ = module.take_taps(result)  # a part of another program tells nothing
+    result, _ = module.take_taps(result)  # inside another program, taps receive nothing
     if writes:
         result, *new = result
         for target, value in zip(writes, new):
@@ -151,7 +150,7 @@ def _record(
     dims: Mapping[str, Dim],
     scope: Callable[[Scope | None], Scope | None],
 ) -> Any:
-    """Record all nodes of the module's graph; returns the result, nested as in its output node."""
+    """Record all nodes of the module's graph; returns the result, nested as in the output node."""
 
     def argument(node: Node) -> Any:
         return tracer.create_arg(env[node])
@@ -199,8 +198,8 @@ def _substitute(type: Any, dims: Mapping[str, Dim]) -> Any:
 
 
 def _renamed_dims(name: str, declared: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Dim]:
-    """What the graph's named dims are in the new types. A size that was a number while tracing may
-    be anywhere in the graph, so it must stay what it was."""
+    """The graph's named dims in terms of the new types. A size that was a number while tracing may occur
+    anywhere in the graph, so it must not change."""
     dims: dict[str, Dim] = {}
     known: dict[str, Dim] = {}
     pairs = [
@@ -229,8 +228,8 @@ def _renamed_dims(name: str, declared: Mapping[str, Any], given: Mapping[str, An
 def kept_facts(
     types: Mapping[str, Any], new: Mapping[str, Any], declared: Mapping[str, TensorType]
 ) -> dict[str, FactSymbol]:
-    """The named dims with facts after a retrace: those of inputs that keep their types; those of
-    the new types; and a plain name in place of a dim with facts has these from then on."""
+    """The named dims with facts after a retrace: those of inputs that keep their types, and those of the new
+    types. A plain name that replaces a dim with facts takes over these facts."""
     found = declared_dims({t: type for t, type in types.items() if t not in new})
     for target, type in new.items():
         before = types.get(target)
@@ -241,7 +240,7 @@ def kept_facts(
 
 
 def _require(tracer: Tracer, module: GraphModule, dims: Mapping[str, Dim]) -> None:
-    """Let the tracer's graph require what the module requires of its named dims."""
+    """Add the module's conditions on its named dims to the graph of the tracer."""
     graph = tracer.graph
     conditions = module.graph.conditions()
     if conditions:

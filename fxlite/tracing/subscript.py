@@ -1,14 +1,12 @@
 """NumPy's subscripts, traced: ``x[:, -1]``, ``x[..., ::2, None]``, ``x[tokens]``, ``x[:, i, j]``.
 
-In: a traced value (or an array beside traced indices) and what stands between the brackets. Out:
-the same value as canonical ops, from the first axis to the last: ``flip`` and ``slice`` for a
-slice, ``select`` for an int, ``unsqueeze`` for None, then ``take`` (one index array) or ``index``
-(several) and, where NumPy moves the indexed axes to the front, ``permute``. A full slice makes no
-node.
+In: a traced value (or an array with traced indices) and a subscript. Out: the same value from canonical ops,
+from the first axis to the last: ``flip`` and ``slice`` for a slice, ``select`` for an int, ``unsqueeze`` for
+None, then ``take`` (one index array) or ``index`` (several) and, if NumPy moves the indexed axes to the
+front, ``permute``. A full slice makes no node.
 
-A constant boolean mask is the positions that it selects. Refused: masks that are computed (their
-result has no shape before the program runs) and slices whose bounds
-are run-time values; the errors name the way out.
+A constant boolean mask becomes the positions that it selects. Masks that are computed and slices with
+computed bounds give selections (:mod:`fxlite.tracing.selections`), whose size is known at run time only.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One piece of a subscript: kind is "slice", "new", "int", "array" (rank-0 values, too),
-    "mask", or "apart": an Ellipsis, which parts index arrays though it may cover no axis."""
+    """One item of a subscript: its kind is "slice", "new", "int", "array" (also for values of rank 0), "mask",
+    or "apart" for an Ellipsis, which separates index arrays even if it covers no axis."""
 
     kind: str
     value: Any = None
@@ -55,11 +53,11 @@ class _Entry:
 
 
 def subscript(x: Any, index: Any) -> Any:
-    """``x[index]`` with NumPy's meaning; runs at once on arrays.
+    """``x[index]`` as in NumPy; on arrays, it runs at once.
 
-    Raises TraceError for what cannot be traced, ShapeError for an index that is out of range or
-    does not fit the rank."""
-    if type(index) is bool and is_traced(x):  # an axis in front, of one element or none
+    Raises TraceError for a subscript that cannot be traced, and ShapeError for an index that is out of range
+    or does not fit the rank."""
+    if type(index) is bool and is_traced(x):  # adds a first axis with one element or none
         return fresh(x[None][: int(index)])
     items = items_of(index)
     if any(isinstance(item, Masked) for item in items):
@@ -84,7 +82,7 @@ def subscript(x: Any, index: Any) -> Any:
     if part.span is not None:
         return _cut(x, items, part)
     if part.arrays and not any(_rank(a) for a in part.arrays):
-        x = part.x  # traced numbers: each drops its axis, as an int does
+        x = part.x  # each traced number drops its axis, as an int does
         for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
             x = take(x, array, axis)
         return x
@@ -92,8 +90,7 @@ def subscript(x: Any, index: Any) -> Any:
 
 
 def _selected(x: Any, items: list[Any]) -> Masked | None:
-    """``x[mask]``, ``x[:, mask]``, ``x[mask, 1]`` for one mask that is computed, beside slices and
-    numbers."""
+    """``x[mask]``, ``x[:, mask]``, ``x[mask, 1]`` for one computed mask, together with slices and numbers."""
     masks = [item for item in items if is_traced(item) and _is_mask(item) and _rank(item)]
     if not (is_traced(x) and len(masks) == 1):
         return None
@@ -102,7 +99,7 @@ def _selected(x: Any, items: list[Any]) -> Masked | None:
     first, place = part.axes[0], part.target
     covered = part.x.type.shape[first : first + _rank(mask)]
     _require_fit(mask.type.shape, covered, x.tracer)
-    if place != first:  # numbers apart from the mask: what both select stands first
+    if place != first:  # if numbers are separated from the mask, the axis of both comes first
         return None
     return Masked(part.x, mask, part.x.ndim - first - _rank(mask))
 
@@ -114,7 +111,7 @@ def _require_fit(mask: Any, covered: Any, tracer: Tracer) -> None:
 
 
 def _looked_up(x: Any, items: list[Any]) -> Masked:
-    """``x[m]`` for selected integers: what they point to, selected so."""
+    """``x[m]`` for selected integers: the elements to which they point, selected in the same way."""
     if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
         return OF_MASKED["mesh"](x, items)  # type: ignore[no-any-return]
     found = looked_up(items)
@@ -126,7 +123,7 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
 
 
 def looked_up(items: list[Any]) -> list[Masked]:
-    """The selected integers of a subscript, which stand side by side, and beside whole axes."""
+    """The selected integers of a subscript, which must be adjacent; all other items are whole axes."""
     found = [item for item in items if isinstance(item, Masked)]
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
     for item in found:
@@ -140,7 +137,7 @@ def looked_up(items: list[Any]) -> list[Masked]:
 
 
 def cut(x: Any, items: list[Any]) -> Masked:
-    """``x[a:b]`` of computed bounds as the whole axis under a mask."""
+    """``x[a:b]`` with computed bounds, as the whole axis with a mask."""
     return _cut(x, items, basic_part(x, items, x.tracer, takes=False))
 
 
@@ -160,12 +157,12 @@ def _cut(x: Any, items: list[Any], part: Part) -> Masked:
 
 
 def without_span(items: list[Any]) -> tuple[Any, ...]:
-    """The subscript with the whole axis in place of a slice of computed bounds."""
+    """The subscript with the whole axis in place of a slice with computed bounds."""
     return tuple(slice(None) if is_computed(item) else item for item in items)
 
 
 def items_of(index: Any) -> list[Any]:
-    """What stands between the brackets, one by one; traced values that are known as arrays."""
+    """The items of a subscript, with arrays in place of traced values that are known."""
     return [_known_item(i) for i in (index if isinstance(index, tuple) else (index,))]
 
 
@@ -183,10 +180,10 @@ def _known_item(item: Any) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """A subscript taken apart: its slices, ints and new axes are applied, and give the view ``x``;
-    ``arrays`` index its ``axes``, and the axes they make stand at ``target`` in the result. A
-    boolean ``mask`` covers the axes ``axes[0]``, ... instead. ``span`` is a slice of computed bounds
-    that is not applied: its axis, and what :func:`span_of` gives."""
+    """An analyzed subscript. Its slices, ints and new axes are applied and give the view ``x``. ``arrays``
+    index its ``axes``, and the axes that result are at ``target`` in the result. Alternatively, a boolean
+    ``mask`` covers the axes from ``axes[0]`` on. ``span`` is a slice with computed bounds that is not applied:
+    its axis, and the result of :func:`span_of`."""
 
     x: Any
     axes: list[int]
@@ -197,10 +194,10 @@ class Part:
 
 
 def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, takes: bool = True) -> Part:
-    """See :class:`Part`. Boolean masks are refused unless ``masks``; ``takes``: a slice of computed
-    bounds that are a known number of elements apart is applied."""
+    """The :class:`Part` for a subscript. Boolean masks raise an error unless ``masks``. ``takes``: apply a slice
+    with computed bounds whose distance is a known number."""
     entries = _entries(x, items, tracer, masks)
-    scalar = all(e.kind in ("int", "apart") for e in entries)  # y[0] is a number, y[0, ...] a view of rank 0
+    scalar = all(e.kind in ("int", "apart") for e in entries)  # y[0] is a number, but y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
     arrays = [e.value for e in entries if e.kind == "array"]
@@ -212,7 +209,7 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
         )
     together = not advanced or advanced[-1] - advanced[0] == len(advanced) - 1
     axis, target = 0, 0
-    places: list[int] = []  # axes that arrays index
+    places: list[int] = []  # the axes that arrays index
     spans: list[tuple[int, Span]] = []
     for number, entry in enumerate(entries):
         if advanced and number == advanced[0]:
@@ -264,8 +261,8 @@ def _located(error: FxliteError, tracer: Tracer) -> FxliteError:
 
 
 def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Entry]:
-    """The subscript piece by piece, the Ellipsis written out, one piece for each axis of ``x`` and
-    each None; a mask is one piece for all its axes."""
+    """The items of a subscript with the Ellipsis expanded: one for each axis of ``x`` and for each None; a mask is
+    one item for all its axes."""
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
         raise _located(ArgumentError("a subscript holds at most one '...'"), tracer)
@@ -299,7 +296,7 @@ def _is_constant_mask(item: Any) -> bool:
 
 
 def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
-    """A subscript with the index arrays of what constant masks select, as NumPy has it."""
+    """A subscript with the index arrays for which constant masks stand, as in NumPy."""
     axis, made = 0, list[Any]()
     for entry in _entries(x, items, tracer, masks=True):
         if entry.kind != "mask" or is_traced(entry.value):
@@ -354,7 +351,7 @@ def _bound(value: Any, tracer: Tracer) -> Any:
 
 
 def _slice(x: Any, axis: int, piece: slice) -> Any:
-    """``x[piece]`` on one axis; a negative step is a flip and a positive step."""
+    """``x[piece]`` on one axis; a negative step becomes a flip and a positive step."""
     size = _type(x).shape[axis]
     start, stop, step = (_bound(b, x.tracer) for b in (piece.start, piece.stop, piece.step))
     step = 1 if step is None else step
@@ -362,7 +359,7 @@ def _slice(x: Any, axis: int, piece: slice) -> Any:
         raise _located(ArgumentError(f"the step of a slice is an int other than 0, not {step}"), x.tracer)
     if step < 0:
         start, stop, step = _mirrored(start, size), _mirrored(stop, size), -step
-    for bound in (start, stop):  # with n = 0 the bound of x[-n:] would be the start of the axis
+    for bound in (start, stop):  # for n = 0, the bound of x[-n:] is the start of the axis
         if from_the_end(bound) and not never_negative(-1 - bound):
             for dim in sorted(bound.free_symbols, key=str):
                 x.tracer.require(dim, ">=", 1)
@@ -374,14 +371,14 @@ def _slice(x: Any, axis: int, piece: slice) -> Any:
 
 
 def _mirrored(bound: Any, size: Any) -> Any:
-    """The bound as seen from the other end; ints keep counting from an end, so that they clip."""
+    """The bound counted from the other end; ints still count from an end, so that they are clipped."""
     if bound is None:
         return None
     return -1 - bound if type(bound) is int else shapes.normalize(size - 1 - bound)
 
 
 def _take(x: Any, axes: list[int], arrays: list[Any], target: int) -> Any:
-    """Index ``axes`` by ``arrays``; the axes of the result they make stand at ``target``."""
+    """Index ``axes`` with ``arrays``; the axes that result are at ``target``."""
     rank = _type(x).rank
     if axes != list(range(axes[0], axes[0] + len(axes))):
         x = permute(x, (*axes, *(a for a in range(rank) if a not in axes)))

@@ -1,8 +1,8 @@
-"""``fx.symbolic_trace``: from a program and input types to a GraphModule; and specialization, from
-a GraphModule to one for fixed values of some of its named dims.
+"""``fx.symbolic_trace``, which turns a program and input types into a GraphModule; and specialization, which
+makes a GraphModule for fixed values of some of its named dims.
 
-Specialization is a retrace over the same weights, whose types, attributes and guards have these
-sizes. Nothing else in fxlite ever puts a number in place of a named dim by itself.
+Specialization is a retrace over the same weights, with these sizes in types, attributes and guards. No
+other part of fxlite ever replaces a named dim by a number on its own.
 """
 
 from __future__ import annotations
@@ -46,28 +46,29 @@ def symbolic_trace(
     loops: str = "auto",
     **named: Any,
 ) -> GraphModule:
-    """Trace a module or function: ``symbolic_trace(model, x="f32[B,3,224,224]")``.
+    """Trace a module or function: ``symbolic_trace(model, x="f32[B,3,224,224]")``. Returns a GraphModule.
 
-    Inputs are types, type text or example arrays, or nested dicts, tuples, lists, dataclasses and
-    named tuples of them, by position or by the names of ``forward``'s parameters (also of its
-    ``**kwargs``); one whose name is also an option goes into ``inputs={...}``. Without any, the
-    graph has no types, and a parameter whose default is a number is an input that has this default,
-    where the program can be traced so. ``concrete_args`` are baked in, and so are parameters that
-    are not given but have a default: they stay parameters, and a call with another value than the
-    trace had is an ArgumentError that names it. An input with a type keeps a default of this type
-    (a dict of values, in which no type is, may also be the second argument, as in
-    torch.fx); ``fx.PH`` inside a nested concrete value marks what stays an input. Modules that
-    match ``leaf`` (objects, classes, paths, globs such as "layers.*.attn"; ``nn``: all
-    layers, as in torch.fx) stay one node.
-    ``tracer``: an instance of a subclass of :class:`Tracer`.
+    Inputs are types, type text or example arrays, or nested dicts, tuples, lists, dataclasses and named
+    tuples of these. They are given by position or by the names of ``forward``'s parameters (also those of
+    its ``**kwargs``); an input whose name is also an option is given in ``inputs={...}``. An input with a
+    type keeps its default if that has the same type. Without any types, the graph has no types; a parameter
+    whose default is a number is then an input with this default, if the program can be traced that way.
 
-    ``if``, ``while`` and ``for`` on values that are not known become conditions and loops of the
-    graph (docs/guides/control_flow.md). ``loops``: which of those loops stay such whose rounds are
-    known: "auto", those that would be long unrolled; "keep", all; "unroll", none.
+    ``concrete_args`` are baked in, and so are parameters that are not given but have a default. They stay
+    parameters, but a call with another value raises ArgumentError. As in torch.fx, a dict of values without
+    types may also be given as the second argument, and ``fx.PH`` inside a nested concrete value marks a part
+    that stays an input.
 
-    Raises TraceError for what cannot be traced, ArgumentError for wrong input names and for a leaf
-    that is not there, ShapeError and DTypeError for a program that does not fit the types, all
-    naming file and line."""
+    Modules that match ``leaf`` stay one node: objects, classes, paths, or globs such as "layers.*.attn";
+    ``leaf=nn`` means all layers, as in torch.fx. ``tracer``: an instance of a subclass of :class:`Tracer`.
+
+    ``if``, ``while`` and ``for`` on values that are not known while tracing become conditions and loops of
+    the graph (docs/guides/control_flow.md). ``loops`` tells which loops with a known number of iterations
+    stay loops: "auto", those that would be long if unrolled; "keep", all; "unroll", none.
+
+    Raises TraceError for a program that cannot be traced, ArgumentError for wrong input names and for a leaf
+    that does not exist, and ShapeError or DTypeError for a program that does not fit the types. All of them
+    name file and line."""
     if isinstance(root, (str, os.PathLike)):
         root = above("load_if_saved")(root)
     refuse_torch_module(root)
@@ -85,7 +86,7 @@ def symbolic_trace(
         expect(tracer, Tracer, "tracer=", "give an instance: tracer=MyTracer()")
     function = root.forward if isinstance(root, Module) else root
     if concrete_args is None and len(types) == 1 and isinstance(types[0], dict) and is_concrete(function, types[0]):
-        (concrete_args,), types = types, ()  # torch.fx: symbolic_trace(f, concrete_args)
+        (concrete_args,), types = types, ()  # as in torch.fx: symbolic_trace(f, concrete_args)
     declared = declare(function, types, {**(inputs or {}), **named}, concrete_args or {})
     tracer = Tracer(leaf=leaf, loops=loops) if tracer is None else tracer
     try:
@@ -108,15 +109,15 @@ def symbolic_trace(
 
 
 def _check_numbers(root: Any, tracer: Tracer, trace: Callable[[Tracer], Any]) -> None:
-    """Raise TraceError for a program that changes a number of its own, ``self.count += 1``, and
-    computes with it: another trace, which starts with what it is now, then gives another graph."""
+    """Raise TraceError for a program that changes one of its own numbers (``self.count += 1``) and computes
+    with it: another trace, which starts from the new number, would give another graph."""
     before = tracer.own_numbers
     changed = [given for given in before if vars(given[0]).get(given[1]) != given[2]]
     if not changed:
         return
     again = Tracer(leaf=tracer.leaves, loops=tracer.loops)
     trace(again)
-    for module, name, value in before:  # tracing changes nothing of it
+    for module, name, value in before:  # undo the changes of the trace
         setattr(module, name, value)
     if again.graph.text(full=True) != tracer.graph.text(full=True):
         module, name, value = changed[0]
@@ -175,8 +176,8 @@ def _dim(name: str, value: Any) -> Dim:
 
 
 def traced_call(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> tuple[Graph, list[Any], Any]:
-    """What ``function`` records for arguments of ``op`` that are types in place of tensors: a graph; its inputs, one
-    for each of these types in the order of the operands; and what it returns, nodes in place of what is traced."""
+    """Trace ``function`` for arguments of ``op`` with types in place of tensors. Returns the graph; its inputs, one
+    for each type in the order of the operands; and the function's result, with nodes in place of traced values."""
     root, tracer = Module(), Tracer()
     graph = Graph(root, Tracer)
     tracer.attach(root, graph)
@@ -201,9 +202,9 @@ def traced_call(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) 
 
 
 def traced_type(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) -> Any:
-    """Type of the result of ``function``, or a tuple of types, for arguments of ``op`` that are
-    types in place of tensors. Raises TraceError where it cannot be traced or its types depend on a
-    condition, and what the ops in it say of types that do not fit."""
+    """The type of the result of ``function``, or a tuple of types, for arguments of ``op`` with types in place
+    of tensors. Raises TraceError if the function cannot be traced or its types depend on a condition, and the
+    errors of its ops for types that do not fit."""
     graph, _, result = traced_call(function, op, bound)
     if graph.guards:
         raise TraceError(f"its types hold where {' and '.join(map(str, graph.guards))}")

@@ -1,8 +1,8 @@
-"""What programs written for PyTorch do to values, and what to write in NumPy's words.
+"""Methods of PyTorch's tensors in programs, and their equivalents in NumPy.
 
-In: the name of a method of torch's tensors. Out: what to write instead, on one line; for the trace
-doctor, which goes on, also the value that it would have. A model of torch is told from a program by
-its classes, so that torch need not be there.
+In: the name of a tensor method of torch. Out: what to write instead, on one line, and for the trace doctor,
+which continues after a problem, also the value of the call. Models of torch are recognized by their
+classes, so that torch need not be installed.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ SIZE_CALLED = "x.size is a number in NumPy: x.shape for x.size(), x.shape[0] for
 
 
 def method_advice(name: str) -> str:
-    """What to write for a method of torch's tensors; empty where it is none."""
+    """What to write instead of a tensor method of torch; empty for other names."""
     return _METHODS[name][0] if name in _METHODS else ""
 
 
 def method_value(name: str, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a method of torch's tensors gives, or something like it."""
+    """The value of a tensor method of torch, or a similar value."""
     return _METHODS[name][1](x, *args, **kwargs)
 
 
@@ -78,13 +78,13 @@ _NAME = operator.attrgetter("__module__", "__name__")
 
 
 def is_torch_module(value: Any) -> bool:
-    """Whether a value is a torch.nn.Module, or a class of them."""
+    """Whether a value is a torch.nn.Module or a subclass of it."""
     classes = value.__mro__ if isinstance(value, type) else type(value).__mro__
     return ("torch.nn.modules.module", "Module") in map(_NAME, classes)
 
 
 def refuse_torch_module(root: Any) -> None:
-    """Raise ArgumentError for a model of torch, which says what to do."""
+    """Raise ArgumentError, which says what to do, for a model of torch."""
     if is_torch_module(root):
         name = root.__name__ if isinstance(root, type) else type(root).__name__
         raise ArgumentError(
@@ -94,8 +94,8 @@ def refuse_torch_module(root: Any) -> None:
 
 
 def torch_problem(error: BaseException) -> TraceError | None:
-    """The error for a program that calls torch's functions with traced values, or ``x.size(0)``, by
-    the one that Python raised; None for others."""
+    """The error for a program that calls torch's functions with traced values, or ``x.size(0)``, derived from
+    the error that Python raised; None for other errors."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_own_file(f.filename)]
     line = next((f for f in reversed(frames) if "/torch/" not in f.filename), None)
     advice = advice_for(error, (line.line or "") if line is not None else "")
@@ -108,7 +108,7 @@ def torch_problem(error: BaseException) -> TraceError | None:
 
 
 def advice_for(error: BaseException, line: str) -> str:
-    """What to write instead of a line that calls torch; empty for other errors."""
+    """What to write instead of a line that calls torch; empty for errors of another kind."""
     text = str(error)
     if isinstance(error, TypeError) and "not Proxy" in text and ("Tensor" in text or "argument" in text):
         return (

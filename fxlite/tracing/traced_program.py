@@ -1,18 +1,17 @@
-"""What a traced program brings along: its own checks of its sizes, modules that stay one node, and
-constants, arrays and modules that it made while it ran.
+"""Parts of a traced program that a graph needs: its checks of its own sizes, modules that stay one node, and
+constants, arrays and modules that the program made while it ran.
 
 In: the running frame of the user's program, at a comparison of named dims that cannot be decided.
-Out: the value that the check needs to go on (an ``assert`` passes, an ``if`` whose body only raises
-is not taken) and the place of the statement; None for every other use, where going on would choose
-a branch for all sizes.
+Out: the value with which the check passes (an ``assert`` holds, an ``if`` whose body only raises is not
+taken) and the place of the statement; None for every other use, where continuing would choose a branch for
+all sizes.
 
-A check is recognized where the comparison is the whole test, or a part of it that must come out
-like that whatever the others say: ``a and b`` in an assert, ``a or b`` before a raise, ``not``, and
-chains such as ``1 <= T <= 512``. One inside of a ``try`` with handlers is none: the program may go
-on where it fails.
+A check is recognized if the comparison is the whole test, or a part whose value is necessary for the check
+to pass: ``a and b`` in an assert, ``a or b`` before a raise, ``not``, and chains such as ``1 <= T <= 512``.
+A statement inside a ``try`` with handlers is not a check, because the program may continue if it fails.
 
-In: the traced module, and ``leaf=`` by object, class, path or glob of the path. Out: paths of
-leaves, and a module that has the attributes of the program and of what was adopted.
+In: the traced module, and ``leaf=`` by object, class, path or glob of the path. Out: the paths of leaves, and
+a module with the attributes of the program and of the objects that the graph adopted.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _Place = tuple[int | None, int | None, int | None, int | None]
 
 
 def running_check(is_truth: bool) -> tuple[bool, Location] | None:
-    """The check whose test the program evaluates now, called by a dunder of a NamedDim: (what the
-    comparison must give, the statement); None where it is none. ``is_truth``: what runs is no
-    comparison, but asks a size whether it is true."""
+    """The check whose test the program is evaluating, called by a special method of a NamedDim: (the value
+    that the comparison must have, the statement); None if it is not a check. ``is_truth``: a size is used as
+    a truth value, not in a comparison."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _CALLERS:
         frame = frame.f_back
@@ -58,7 +57,7 @@ def running_check(is_truth: bool) -> tuple[bool, Location] | None:
     file = frame.f_code.co_filename
     if is_own_file(file) and not file.startswith(REGENERATED):
         return None
-    # a jump has the place of its statement; that of the size is with the instruction before
+    # a jump has the place of its statement; the previous instruction has that of the size
     position = frame.f_lasti // 2 - is_truth
     place = next(itertools.islice(frame.f_code.co_positions(), position, None))
     found = _checks(frame.f_code).get(place)
@@ -75,8 +74,8 @@ _CALLERS = frozenset((__file__, shapes.__file__, __file__.replace("traced_progra
 
 @functools.lru_cache(maxsize=256)
 def _checks(code: CodeType) -> dict[_Place, tuple[bool, int, str]]:
-    """Place of a part of a test -> (its value where the check passes, line and text of the
-    statement), for all checks in the file of a function. Empty where there is no source."""
+    """A dict from the place of a part of a test to (its value if the check passes, line and text of the
+    statement), for all checks in the file of a function. Empty if there is no source."""
     lines = linecache.getlines(code.co_filename)
     return _checks_of_file("".join(lines))
 
@@ -110,13 +109,13 @@ def _checking_statements(tree: ast.AST) -> Iterator[ast.Assert | ast.If]:
 
 
 def _only_raises(statement: ast.If) -> bool:
-    """True for a body that does nothing but prepare and raise an exception."""
+    """True for a body that only prepares and raises an exception."""
     *before, last = statement.body
     return isinstance(last, ast.Raise) and all(isinstance(s, (ast.Assign, ast.Expr)) for s in before)
 
 
 def _required(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
-    """The parts of a test that must all have a certain value for it to be ``wanted``."""
+    """The parts of a test, with the values that all of them must have for the test to be ``wanted``."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _required(test.operand, not wanted)
     elif isinstance(test, ast.BoolOp):
@@ -133,11 +132,11 @@ def _place(node: ast.expr) -> _Place:
 
 # -- its modules and constants ---------------------------------------------------------------------
 def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:
-    """Paths of the modules under ``root`` that the text among ``leaves`` names. ``*`` stands for
-    one part of a path or a piece of one: "layers.*.attn".
+    """The paths of the modules below ``root`` that the texts among ``leaves`` name. ``*`` stands for one part
+    of a path, or for a piece of one: "layers.*.attn".
 
-    Raises ArgumentError, with the nearest names, for text that names no module, and for leaves of
-    another kind."""
+    Raises ArgumentError, with the nearest names, for text that names no module, and for leaves of another
+    kind."""
     wanted: list[str] = []
     for leaf in leaves:
         if not isinstance(leaf, (str, type, Module, ModuleType)):
@@ -146,7 +145,7 @@ def leaf_paths(leaves: Iterable[Any], root: Module) -> frozenset[str]:
             wanted.append(leaf)
     if not wanted:
         return frozenset()
-    # a shared module is called by all its paths and known to the tracer by the first
+    # a shared module has several paths, of which the tracer knows the first
     first: dict[int, str] = {}
     paths: dict[str, str] = {}
     for path, module in root.named_modules(remove_duplicate=False):
@@ -175,10 +174,10 @@ def _matches(path: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
-# -- what a graph adopts ---------------------------------------------------------------------------
+# -- objects that a graph adopts -------------------------------------------------------------------
 def is_leaf(leaf: Any, module: Module) -> bool:
-    """Whether ``leaf`` names a module: the module itself, its class, or the package of its class,
-    containers apart (``leaf=nn``: all layers, which are the leaves of torch.fx)."""
+    """Whether ``leaf`` refers to a module: it is the module itself, its class, or the package of its class
+    (``leaf=nn`` means all layers, as in torch.fx, but no containers)."""
     if isinstance(leaf, ModuleType):
         defined = type(module).__module__
         is_inside = defined == leaf.__name__ or defined.startswith(f"{leaf.__name__}.")
@@ -187,8 +186,8 @@ def is_leaf(leaf: Any, module: Module) -> bool:
 
 
 class TracedModule(Module):
-    """The traced program's modules and, beside them, the constants and modules its graph adopted;
-    the program itself gets no new attributes."""
+    """The modules of the traced program, together with the constants and modules that its graph adopted. The
+    program itself gets no new attributes."""
 
     def __init__(self, root: Module) -> None:
         super().__init__()
@@ -211,8 +210,8 @@ class TracedModule(Module):
 
 
 def adopt(owner: Module, root: Module, value: Any, wish: str, number: int = 0) -> str:
-    """Give ``owner`` an array or module that no module of the root has, under a name that is free
-    in both; returns the name: ``wish_0``, ``wish_1``, ..., of those from ``number`` on."""
+    """Give ``owner`` an array or module that no module of the root has, under a name that is unused in both;
+    returns the name, the first free one of ``wish_0``, ``wish_1``, ... from ``number`` on."""
     while any(has_attribute(module, f"{wish}_{number}") for module in (owner, root)):
         number += 1
     name = f"{wish}_{number}"
@@ -226,19 +225,19 @@ def adopt(owner: Module, root: Module, value: Any, wish: str, number: int = 0) -
 
 
 def has_attribute(module: Module, name: str) -> bool:
-    """Whether a module has an attribute, array or child of that name."""
+    """Whether a module has an attribute, array or child with that name."""
     state = module.__dict__
     return name in state or any(name in state[g] for g in ("_parameters", "_buffers", "_modules"))
 
 
-_DEEPEST = 3  # containers in containers
+_DEEPEST = 3  # levels of containers inside containers
 _OF_MODULES = ("_parameters", "_buffers", "_modules", "_non_persistent", "training")
 
 
 @dataclass(frozen=True)
 class OwnArray:
-    """Where an array stands: ``container[key]`` is it, in a module, the graph reads it as
-    ``target``, and the program as ``text``."""
+    """The place of an array: it is ``container[key]`` in a module; the graph reads it as ``target``, and the
+    program as ``text``."""
 
     target: str
     text: str
@@ -249,12 +248,12 @@ class OwnArray:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter or buffer, which a program can also get at as an array."""
+        """Whether it is a parameter or buffer, which a program can also access as an array."""
         state = vars(self.module)
         return self.container is state["_parameters"] or self.container is state["_buffers"]
 
     def is_as(self, before: np.ndarray[Any, Any]) -> bool:
-        """Whether it still is the same array, and holds what it held before."""
+        """Whether it is still the same array with the same contents."""
         try:
             held = self.container[self.key]
         except (LookupError, TypeError):
@@ -263,7 +262,7 @@ class OwnArray:
 
 
 def own_arrays(root: Module) -> dict[int, OwnArray]:
-    """The arrays of a module and all below, by identity."""
+    """The arrays of a module and of all modules below it, by identity."""
     found: dict[int, OwnArray] = {}
     for path, module in root.named_modules():
         state, dot = vars(module), f"{path}." if path else ""
@@ -296,7 +295,7 @@ _HOLD_ARRAYS = (np.ndarray, list, tuple, dict)
 def _arrays(
     value: Any, steps: tuple[Any, ...], container: Any
 ) -> Iterator[tuple[tuple[Any, ...], np.ndarray[Any, Any], Any, Any]]:
-    """(steps to it, array, its container, its key) for each array in a value."""
+    """(steps to the array, array, its container, its key) for each array in a value."""
     if isinstance(value, np.ndarray):
         yield steps, value, container, steps[-1]
     elif isinstance(value, _HOLD_ARRAYS) and len(steps) <= _DEEPEST:

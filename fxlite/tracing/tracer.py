@@ -100,8 +100,8 @@ COMPARED = {symbol: getattr(operator, name) for name, (symbol, *_) in COMPARISON
 
 
 class Tracer(Capturing):
-    """Records a program. Subclass it to decide what is a leaf or to change how nodes are made, and
-    give it to ``symbolic_trace(..., tracer=MyTracer())``; or, as in torch.fx::
+    """Records a program as a graph. A subclass can decide which modules are leaves, or change how nodes are
+    made. Pass an instance to ``symbolic_trace(..., tracer=MyTracer())`` or, as in torch.fx::
 
         graph = MyTracer().trace(model)
         gm = fx.GraphModule(model, graph)
@@ -123,11 +123,11 @@ class Tracer(Capturing):
         leaf: Iterable[Any] = (),
         loops: str = "auto",
     ) -> None:
-        """``leaf``: modules, classes, paths or globs that stay one node, or a package, all of whose
-        modules but containers do (``fxlite.nn``: as in torch.fx). ``autowrap_functions``,
-        and the functions of ``autowrap_modules``, stay one node as those of :func:`fxlite.wrap` do,
-        where the traced program's module calls them by name. ``param_shapes_constant``: shapes of
-        parameters always are numbers. ``loops``: see :func:`fxlite.symbolic_trace`."""
+        """``leaf``: modules, classes, paths or globs that stay one node, or a package whose modules all do,
+        except containers (``fxlite.nn``, as in torch.fx). ``autowrap_functions`` and the functions of
+        ``autowrap_modules`` stay one node, like those of :func:`fxlite.wrap`, if the traced program's module
+        calls them by name. ``param_shapes_constant``: shapes of parameters are always numbers. ``loops``: see
+        :func:`fxlite.symbolic_trace`."""
         super().__init__(loops)
         kinds = (str, list, tuple, set, frozenset, type, Module, ModuleType, Iterator)
         expect(leaf, kinds, "leaf=", "give modules, classes, paths or globs")
@@ -144,8 +144,8 @@ class Tracer(Capturing):
         self.input_numbers: dict[str, bool] = {}
         #: Where elements were selected that a loop or branch writes into parts of (:class:`PlaceFirst`).
         self.placed: set[str] = set()
-        self._runs_program = False  # not an expansion, or an edit of a graph
-        self._definition: Location | None = None  # where the program's inputs are declared
+        self._runs_program = False  # True for a program, False for an expansion or an edit of a graph
+        self._definition: Location | None = None  # the place where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
         self.graph = Graph()
         #: (scope, location) for new nodes; None: where the program is.
@@ -161,14 +161,14 @@ class Tracer(Capturing):
         self.decides_bools = own.to_bool is not Tracer.to_bool
 
     def _forget(self, root: Module) -> None:
-        """Begin a trace of ``root``, of which nothing is known."""
+        """Reset the tracer for a trace of ``root``."""
         self.root = self._adopted = root
         self._paths: dict[int, str] = {}
         self._scopes: list[Scope] = []
         self._places = Places()
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
-        self._options: list[str] = []  # inputs with defaults, that may have to be baked in
+        self._options: list[str] = []  # inputs with defaults, which may have to be baked in
         #: Arrays of the program's modules, looked for when the first array is met, and those read.
         self._own_arrays: dict[int, OwnArray] | None = None
         self._numbers: dict[str, int] = {}  #: the first that may be free of each name of adopted values
@@ -182,9 +182,9 @@ class Tracer(Capturing):
         #: that they stand for.
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
-        self.aside: set[Node] = set()  # which elements are selected, what often nobody reads
-        self.magnitudes: dict[Node, float] = {}  # of integers
-        self.numbers: dict[Any, Node] = {}  # by what they compute
+        self.aside: set[Node] = set()  # nodes that tell which elements are selected; often not read
+        self.magnitudes: dict[Node, float] = {}  # bounds of the magnitudes of integers
+        self.numbers: dict[Any, Node] = {}  # numbers, by the computation that gives them
         self.writes, self.states, self._libraries = Writes(), States(), 0
         #: Parts of nested arguments in whose place the program has put other values.
         self.rebound: list[str] = []
@@ -203,11 +203,11 @@ class Tracer(Capturing):
 
     # -- to override ---------------------------------------------------------------------------
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """True if a call of the module stays one ``call_module`` node."""
+        """True if a call of the module stays a single ``call_module`` node."""
         return module_qualified_name in self._leaf_paths or any(is_leaf(leaf, m) for leaf in self.leaves)
 
     def to_bool(self, obj: Proxy) -> bool:
-        """``if x``: refused unless a subclass decides."""
+        """Called for ``if x``: raises TraceError unless a subclass decides."""
         require_one_truth(obj)
         self.needs_flow = self.was_asked = True
         reason = why_plain(sys._getframe(1)) if self.captures_flow else ""
@@ -219,8 +219,8 @@ class Tracer(Capturing):
         )
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """``for v in x``: goes along the first axis; refused where its length is unknown, unless a
-        subclass decides."""
+        """Called for ``for v in x``: iterates over the first axis. Raises TraceError if its length is unknown,
+        unless a subclass decides."""
         proxy = obj
         length = proxy.node.type.shape[:1] if isinstance(proxy.node.type, TensorType) else None
         if length is not None and all(type(size) is int for size in length):
@@ -235,7 +235,7 @@ class Tracer(Capturing):
         )
 
     def keys(self, obj: Proxy) -> Any:
-        """``**x``: refused unless a subclass decides."""
+        """Called for ``**x``: raises TraceError unless a subclass decides."""
         raise self.error(
             f"{obj.node.name} is used as a dict, and its keys are unknown",
             'declare the structure of the input: batch={"ids": "i64[B,T]"}',
@@ -251,7 +251,7 @@ class Tracer(Capturing):
         name: str | None = None,
         type_expr: Any = None,
     ) -> Node:
-        """Insert a node, with scope and location; ``create_proxy`` calls it for every node."""
+        """Insert a node with scope and location. ``create_proxy`` calls this method for every node."""
         origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         self.graph.current_origin = origin
         try:
@@ -275,18 +275,18 @@ class Tracer(Capturing):
         type_expr: Any = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
     ) -> Proxy:
-        """Make a node and its proxy (by ``proxy_factory_fn``, or ``self.proxy``). Arguments may
-        hold proxies."""
+        """Make a node and its proxy (with ``proxy_factory_fn``, or ``self.proxy``). Arguments may contain
+        proxies."""
         convert = self._leaf_arg if kind == "call_module" else self.create_arg
         node_args = tuple(map(convert, args))
-        if kwargs and kind != "call_function":  # attributes of ops are data
+        if kwargs and kind != "call_function":  # attributes of ops contain no proxies
             kwargs = {k: convert(v) for k, v in kwargs.items()}
         node = self.create_node(kind, target, node_args, kwargs, name, type_expr)
         return (proxy_factory_fn or self.proxy)(node)
 
     def create_arg(self, a: Any) -> Any:
-        """A value of the program as a node's argument: proxies become nodes, arrays constants. What
-        has a method ``__fx_create_arg__(tracer)`` says itself what it is."""
+        """A value of the program as an argument of a node: proxies become nodes, and arrays become constants.
+        An object with a method ``__fx_create_arg__(tracer)`` is replaced by its result."""
         value = np.asarray(a) if type(a) is range else a
         if is_traced(value):
             if value.tracer is not self:
@@ -318,7 +318,7 @@ class Tracer(Capturing):
         raise self.error(f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers")
 
     def local(self, node: Node) -> Node:
-        """A value as the body that is being traced reads it; see :class:`Body`."""
+        """A value as the body that is being traced reads it; see :class:`Body` for details."""
         if self.bodies:
             return self.bodies[-1].lift(node)
         if node.graph.is_body and node.graph is not self.graph:
@@ -326,12 +326,12 @@ class Tracer(Capturing):
         return node
 
     def is_own_generator(self, generator: Any) -> bool:
-        """Whether the running body made a generator of a seed: it draws the same numbers in every
-        call of the program, which are constants."""
+        """Whether the running body made a generator from a seed: it draws the same numbers in every call of
+        the program, which are constants."""
         return any(made is generator and body == self.bodies[-1:] for made, body in self.generators)
 
     def value_of_body(self, node: Node) -> TraceError:
-        """The error for a value that the program reads where the body is over that computed it."""
+        """The error for a value that the program reads after the end of the body that computed it."""
         return self.error(
             f"{node.name} was computed inside of a loop or condition that has ended",
             "return it from there: carry it, or make it a result of both branches",
@@ -340,7 +340,7 @@ class Tracer(Capturing):
 
     @contextlib.contextmanager
     def recording_into(self, graph: Graph) -> Iterator[None]:
-        """Inside, nodes go into a graph around the body that is being traced."""
+        """A context manager: inside, nodes are recorded into a graph around the body that is being traced."""
         before, bodies = self.graph, self.bodies
         self.bodies = list(itertools.takewhile(lambda body: body.outer is not graph, bodies))
         self.graph = graph
@@ -350,11 +350,11 @@ class Tracer(Capturing):
             self.graph, self.bodies = before, bodies
 
     def path_of_module(self, mod: Module) -> str | None:
-        """Path of a module in the traced root; None for one made inside the program."""
+        """The path of a module in the traced root; None for a module that the program itself made."""
         return self._paths.get(id(mod))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """``prefix`` with the first number behind it that no attribute of the root has."""
+        """``prefix`` followed by the first number that makes it a new attribute of the root."""
         for number in itertools.count():
             name = f"{prefix}{number}"
             if not any(has_attribute(owner, name) for owner in (self.root, self._adopted)):
@@ -362,8 +362,8 @@ class Tracer(Capturing):
         raise AssertionError
 
     def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module is called in the program: record a leaf, or go inside with its scope. The calls
-        in a GraphModule are recorded with the scopes and locations they have there."""
+        """Called when the program calls a module: records a leaf, or traces into the module with its scope.
+        The calls in a GraphModule are recorded with the scopes and locations that they have there."""
         module = m
         path = self.path_of_module(module)
         if path != "" and self.is_leaf_module(module, path or ""):
@@ -400,7 +400,7 @@ class Tracer(Capturing):
         return value if isinstance(value, str) else self.create_arg(value)
 
     def _parts(self, proxy: Proxy) -> list[Proxy]:
-        """The results of a call that has several."""
+        """The results of a call with several results."""
         getitem = lookup("getitem")
         return [
             self.create_proxy("call_function", getitem, (proxy.node,), {"index": i})
@@ -408,7 +408,7 @@ class Tracer(Capturing):
         ]
 
     def path_of_leaf(self, module: Module) -> str:
-        """Path of a module in the graph; the graph comes to own one made by the program."""
+        """The path of a module in the graph; the graph adopts a module that the program made."""
         path = self.path_of_module(module)
         if path is None:
             wish = type(module).__name__.lower()
@@ -422,7 +422,7 @@ class Tracer(Capturing):
 
     # -- recording -----------------------------------------------------------------------------
     def record(self, op: Op, bound: dict[str, Any]) -> Any:
-        """Record a call of an op; called by ops and proxies."""
+        """Record a call of an op. Ops and proxies call this method."""
         plain, is_number = operand_nodes(self, op, bound) if self._is_plain else None, False
         if plain is not None:
             called, plain = op.canonicalize(plain)
@@ -457,7 +457,8 @@ class Tracer(Capturing):
         return proxy
 
     def _require_elements(self, op: Op, bound: Mapping[str, Any], result: TensorType | None = None) -> None:
-        """A slice whose type is true for axes that are not empty, or a reduction of some values."""
+        """Add the guards of a call that needs axes that are not empty: a slice, or a reduction without an
+        identity."""
         types = op.map_tensors(_type_of_operand, bound)
         if result is not None and all(map(_has_elements, (result, *op.tensors(types)))):
             return
@@ -472,7 +473,7 @@ class Tracer(Capturing):
     def _insert(
         self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None, type: TensorType | None = None
     ) -> Node:
-        """What ``create_node`` does, for arguments in stored form."""
+        """Like ``create_node``, for arguments in stored form."""
         origin = self._place() if kind != "placeholder" or self.origin else (None, self._definition)
         try:
             return self.graph._append(kind, target, args, kwargs, name, type, origin)
@@ -480,11 +481,11 @@ class Tracer(Capturing):
             raise with_place(error, origin[1]) from None
 
     def may_be_numbers(self, *values: Any) -> None:
-        """Operands of a call that would be attributes of another op, if they were numbers; what a
-        parameter of a pattern stands for."""
+        """Called with operands that, as numbers, would be attributes of another op; a parameter of a pattern
+        may stand for them."""
 
     def trace_library(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run what NumPy does in Python; an error in it means that it cannot be traced."""
+        """Run a Python function of NumPy on traced values; an error in it means that it cannot be traced."""
         self._libraries += 1
         try:
             return function(*args, **kwargs)
@@ -492,49 +493,51 @@ class Tracer(Capturing):
             self._libraries -= 1
 
     def size(self, value: NamedDim) -> Proxy:
-        """A named size as the i64 number it is when the program runs."""
+        """A named size as the i64 number that it is at run time."""
         return self.proxy(self.size_as_tensor(value, dtypes.int64))
 
     def ufunc_of_sizes(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A ufunc is called with named sizes among its inputs, as the numbers they will be."""
+        """Record a call of a ufunc with named sizes among its inputs, as the numbers that they are at run
+        time."""
         traced = tuple(self.size(v) if isinstance(v, NamedDim) else v for v in inputs)
         return call_ufunc(self, ufunc, method, traced, kwargs)
 
     def python_number(self, value: Proxy) -> PythonNumber:
-        """A traced number as one of Python's."""
+        """A traced number as a Python number."""
         return PythonNumber(value.node, self)
 
     def loop(self, first: Any, last: Any, body: Callable[[Any, Any], Any], start: Any) -> Any:
-        """``for i in range(first, last): value = body(i, value)``, from ``start`` on."""
+        """``for i in range(first, last): value = body(i, value)``, starting with ``start``."""
         return fori_loop(first, last, body, start)
 
     def unless(self, value: Any, pred: Any, error: Exception) -> Any:
-        """A value where ``pred`` does not hold; where it does, the program fails with ``error``."""
+        """``value``, but the program fails with ``error`` if ``pred`` holds."""
         return unless(self, value, pred, error)
 
     def unless_negative(self, value: Any, x: Any) -> Any:
-        """A value that more than 64 bits hold where the integer ``x`` of Python is below 0: an OverflowError there."""
+        """``value``, but the program fails with OverflowError if the Python integer ``x`` is negative, because the
+        result would then need more than 64 bits."""
         return unless(self, value, x < 0, too_large())
 
     def check_integer(self, op: Op, x: Any, y: Any, result: Any) -> None:
-        """Where an integer of Python, ``op`` of two others, may need more than 64 bits, an OverflowError is due."""
+        """Let the program raise OverflowError if a Python integer, the result of ``op``, needs more than 64 bits."""
         check_integer(self, op, x, y, result)
 
     def number_of_size(self, value: NamedDim) -> PythonNumber:
-        """A named size as the number of Python that it is when the program runs."""
+        """A named size as the Python number that it is at run time."""
         return self.python_number(self.size(value))
 
     def size_needed(self, problem: str, instead: str) -> Any:
-        """Python needs a named size as a number: refused, unless a subclass has one to go on
-        with."""
+        """Called where Python needs a named size as a number: raises TraceError, unless a subclass supplies
+        one."""
         self.needs_flow = True
         raise self.error(problem, instead)
 
     def check_of_sizes(self, left: Dim, relation: str, right: Dim, is_truth: bool = False) -> bool | None:
-        """A comparison of named sizes that depends on their values (``is_truth``: ``if B % 2``):
-        where it is a check that the program makes, it becomes a guard of the graph, and the program
-        goes on as if it had passed; None where it is none. NumPy's own code asks whether there are any elements
-        (``if X.shape[0] == 0``, ``if n - ddof <= 0``): the graph is for sizes with which there are."""
+        """Called for a comparison of named sizes that depends on their values (``is_truth``: ``if B % 2``). If it
+        is a check in the program, it becomes a guard of the graph, and the program continues as if it had
+        passed; otherwise returns None. Where NumPy's own code asks whether there are any elements
+        (``if X.shape[0] == 0``, ``if n - ddof <= 0``), the graph requires sizes for which there are."""
         if self._libraries and right == 0 and not is_truth:
             self.require(left, ">", 0)
             return relation in ("!=", ">", ">=")
@@ -547,8 +550,7 @@ class Tracer(Capturing):
         return wanted
 
     def compared_sizes(self, left: Dim, relation: str, right: Dim) -> Any:
-        """A comparison of named sizes that a condition of the graph can ask; None where control
-        flow is not captured."""
+        """A comparison of named sizes as the condition of a node; None if control flow is not captured."""
         if not self.captures_flow or self.decides_bools or self.asserting:
             return None
         if not is_captured(sys._getframe(1)):
@@ -557,7 +559,7 @@ class Tracer(Capturing):
         return COMPARED[relation](one, other)
 
     def require(self, left: Dim, relation: str, right: Dim) -> None:
-        """What sizes of a call must fulfil for the program's running line, as a guard."""
+        """Add a guard on the sizes of a call, which the running line of the program requires."""
         guard = Guard(left, relation, right, self._place()[1])
         self.graph.guards = (*self.graph.guards, guard)
 
@@ -569,22 +571,22 @@ class Tracer(Capturing):
         return node if kind is dtype else lookup("cast")(self.proxy(node), dtype).node
 
     def require_sizes(self, node: Node) -> None:
-        """Guards for what a node's call takes for granted of sizes."""
+        """Add guards for what a node's call assumes about sizes."""
         self._require_elements(node.target, node.arguments)
 
     def place(self) -> Location | None:
-        """Where the program's running line is."""
+        """The location of the program's running line."""
         return self._place()[1]
 
     def _place(self) -> tuple[Scope | None, Location | None]:
-        """Scope and location of the program's running line."""
+        """The scope and location of the program's running line."""
         scope = self._scopes[-1] if self._scopes else None
         return self.origin or (scope, self._places.here(3, scope))
 
     # -- weights and constants -------------------------------------------------------------------
     def attribute(self, module: Module, name: str, value: np.ndarray[Any, Any], wish: str | None = None) -> Any:
-        """A parameter or buffer is read: a get_attr node, one for each array, called ``wish``; or
-        what the program has made of the buffer so far."""
+        """Called when a parameter or buffer is read: a get_attr node, one for each array, named ``wish``; or,
+        for a buffer that the program has changed, its current value."""
         assigned = self.states.value(module, name)
         if assigned is not None:
             return assigned
@@ -602,7 +604,7 @@ class Tracer(Capturing):
 
     @property
     def runs_program(self) -> bool:
-        """Whether a whole program is traced, none of whose values is looked at before its end."""
+        """Whether a whole program is traced, whose values are not used before its end."""
         return self._runs_program
 
     @property
@@ -611,13 +613,13 @@ class Tracer(Capturing):
         return self._runs_program and self.writes_inputs
 
     def assign_buffer(self, module: Module, name: str, value: Any) -> None:
-        """The program assigns to a buffer. Raises TraceError for a value of another type."""
+        """Called when the program assigns to a buffer. Raises TraceError for a value of another type."""
         if not self.keeps_states:
             raise self.error(f"self.{name}, a buffer, is assigned to", "return the new value")
         self.states.assign(self, module, name, value)
 
     def assign_number(self, module: Module, name: str) -> None:
-        """The program assigns a number to a plain attribute."""
+        """Called when the program assigns a number to a plain attribute."""
         before = vars(module).get(name)
         is_known = any(m is module and n == name for m, n, _ in self.own_numbers)
         if isinstance(before, NUMBERS) and not is_known:
@@ -633,14 +635,14 @@ class Tracer(Capturing):
         return self.create_proxy("get_attr", target, (), {}, wish, type).node
 
     def _adopt(self, value: Any, wish: str) -> str:
-        """Give the graph's owner an array or module that the root does not have; its path."""
+        """Give the graph's owner an array or module that the root does not have; returns its path."""
         path = adopt(self._adopted, self.root, value, wish, self._numbers.get(wish, 0))
         self._numbers[wish] = int(path.rpartition("_")[2]) + 1
         return path
 
     def _constant(self, given: Any, value: np.ndarray[Any, Any]) -> Node:
-        """The node of an array of the program, ``given``: an attribute of its module, shared with
-        it, or a constant with what the array holds now."""
+        """The node for an array of the program, ``given``: an attribute that is shared with its module, or a
+        constant with the current contents of the array."""
         known = self._attributes.get(id(given))
         own = self._own_array(given)
         if known is not None:
@@ -690,8 +692,8 @@ class Tracer(Capturing):
         kind: type[Exception] | None = None,
         location: Location | None = None,
     ) -> TraceError:
-        """A TraceError that names the user's line (``location``, or the one that runs), the
-        expression, the value's origin and a way out."""
+        """A TraceError that names the user's line (``location``, or the running one), the expression, the
+        origin of the value, and what to do instead."""
         location = location or here(2)
         lines, made_at = [problem], ""
         if location is not None:
@@ -707,11 +709,11 @@ class Tracer(Capturing):
         return made
 
     def untyped(self, problem: str, origin: Node | None = None) -> TraceError:
-        """The error for what cannot be traced without types."""
+        """The error for an operation that cannot be traced without types."""
         return self.error(problem, 'give the input types: fx.symbolic_trace(model, x="f32[B,3,224,224]")', origin)
 
     def constant(self, value: Any) -> Any:
-        """A traced value itself; an array or a number as a constant of the graph."""
+        """A traced value itself, or an array or number as a constant of the graph."""
         if is_traced(value):
             return value
         return self.proxy(self.create_arg(value if isinstance(value, np.ndarray) else np.asarray(value)))
@@ -723,8 +725,8 @@ class Tracer(Capturing):
     def trace(
         self, root: Program, concrete_args: Mapping[str, Any] | None = None, inputs: Mapping[str, Any] | None = None
     ) -> Graph:
-        """Run the program on proxies; returns the graph. ``concrete_args`` are values and
-        ``inputs`` types, each by the name of a parameter."""
+        """Run the program on proxies; returns the graph. ``concrete_args`` holds values and ``inputs`` types, by
+        the names of parameters."""
         expect(concrete_args or {}, Mapping, "concrete_args", "give values by parameter name")
         declared, concrete = dict(inputs or {}), dict(concrete_args or {})
 
@@ -780,8 +782,8 @@ class Tracer(Capturing):
         self._definition = definition_of(root.forward if isinstance(root, Module) else root)
 
     def attach(self, root: Module, graph: Graph) -> None:
-        """Record into ``graph``, whose owner is ``root``: for walks over a graph that build
-        another, with no program to run."""
+        """Record into ``graph``, whose owner is ``root``. This is for code that walks over one graph and builds
+        another, without a program to run."""
         self.root = self._adopted = root
         self._paths = {id(m): p for p, m in root.named_modules()}
         self._attributes, self._places, self._scopes, self.graph = {}, Places(), [], graph
@@ -817,8 +819,8 @@ class Tracer(Capturing):
         self._finish(inputs, result)
 
     def placeholder(self, wish: str, type: TensorType | None, default: Any = ...) -> tuple[str, Proxy]:
-        """An input whose target is ``wish``, or like it where that is taken, with a default if one
-        is given. Returns target and proxy."""
+        """Add an input whose target is ``wish`` (or a similar name if that is taken), with a default if one is
+        given. Returns the target and a proxy."""
         target, number = wish, 0
         while target in dict(self._inputs):
             number += 1
@@ -832,13 +834,13 @@ class Tracer(Capturing):
         return target, proxy
 
     def _finish(self, inputs: Inputs, result: Any) -> None:
-        """Record the program's result, and what it has written into its inputs."""
+        """Record the result of the program, and the values that it has written into its inputs."""
         pytree.require_end(result, "result")
         written = {t: p.node for t, p in self._inputs if p.node is not p._node}
         states = self.states.written(self)
         changes = inputs.lent.refills(result) if self.is_finished else None
         if changes is not None:
-            self.refills, result = changes[0], changes[1] or [0]  # a graph gives something
+            self.refills, result = changes[0], changes[1] or [0]  # a graph must have a result
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
         if only_raises and not any(holds_computed(v) for _, v in pytree.leaves(result, "result")):
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
@@ -846,7 +848,7 @@ class Tracer(Capturing):
             raise self.error("the program returns None", "return the arrays it computes", location=self._definition)
         else:
             self.finish = finish_of(result)
-        if self._definition is not None and self.origin is None:  # the program has returned: no line of it runs
+        if self._definition is not None and self.origin is None:  # the program has returned: no line is running
             self.origin = (None, self._definition)
         nested, result = None, with_results(closed(result, self))
         given = [v for _, v in pytree.leaves(result, "result") if is_traced(v)] if self.is_finished else []
@@ -871,8 +873,8 @@ class Tracer(Capturing):
         self.graph.interface = inputs.interface(nested, tuple(written), paths, orders)
 
     def _rebound(self, inputs: Inputs) -> list[str]:
-        """Where the program has put something else into a dict, list or object that it is given, as in
-        ``state["x"] = y``; the graph does not do that to the caller's."""
+        """The places where the program has replaced something in a dict, list or object that is an input, as in
+        ``state["x"] = y``; the graph does not do this to the caller's objects."""
         proxies = dict(self._inputs)
         found: list[str] = []
 
@@ -882,7 +884,7 @@ class Tracer(Capturing):
                 if before is None or value is before:
                     return
                 if is_traced(value) and before.node is not before._node and may_be_same(before, value):
-                    return  # written in place, as a loop leaves it
+                    return  # it was written in place, by a loop
             elif structure.kind == "constant":
                 if value is structure.value or (type(value) is type(structure.value) and value == structure.value):
                     return
@@ -922,7 +924,7 @@ class Tracer(Capturing):
         )
 
     def module(self, name: str = "GraphModule") -> GraphModule:
-        """The traced graph with the weights it reads."""
+        """The traced graph with the weights that it reads, as a GraphModule."""
         made = GraphModule(self.root, self.graph, name)
         if self.notes:
             made.__dict__["_trace_notes"] = dict(self.notes)
@@ -938,22 +940,22 @@ class Tracer(Capturing):
 
 
 def _constant(value: Any, _: Any) -> Any:
-    """What a program gives that only raises exceptions."""
+    """The result of a program that only raises exceptions."""
     return copy.deepcopy(value)
 
 
 class LayerTracer(Tracer):
-    """A tracer whose leaves are the layers of ``fxlite.nn``, as those of torch.fx's Tracer are."""
+    """A tracer whose leaves are the layers of ``fxlite.nn``, like torch.fx's Tracer for torch.nn."""
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
-        """True for layers and what ``leaf`` names."""
+        """True for layers and for the modules that ``leaf`` names."""
         return is_leaf(nn, m) or super().is_leaf_module(m, module_qualified_name)
 
 
 class GraphAppendingTracer(Tracer):
-    """Appends to a graph that exists already (torch.fx's class of that name): what operators,
-    ``np.exp(proxy)`` and ``fx.ops`` do on proxies of its nodes, ``fx.Proxy(node, tracer)``, goes to
-    its insertion point. Constants become buffers of the graph's module."""
+    """Appends to an existing graph, like torch.fx's class of the same name. Operators, NumPy functions and
+    ``fx.ops`` on proxies of its nodes (``fx.Proxy(node, tracer)``) are recorded at the insertion point of the
+    graph. Constants become buffers of the graph's module."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -964,8 +966,8 @@ class GraphAppendingTracer(Tracer):
 
 
 def appending_tracer(graph: Graph) -> GraphAppendingTracer:
-    """The tracer of proxies that were made without one: a single one for each graph, so that what
-    is computed of several of them has one."""
+    """The tracer for proxies that were made without one. There is one for each graph, so that operations on
+    several such proxies agree on it."""
     known: GraphAppendingTracer | None = graph.__dict__.get("_appending_tracer")
     if known is None or known.root is not graph.owning_module:
         known = graph.__dict__["_appending_tracer"] = GraphAppendingTracer(graph)
@@ -973,7 +975,7 @@ def appending_tracer(graph: Graph) -> GraphAppendingTracer:
 
 
 def call_method(graph: Graph, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Node:
-    """What a method of a value records at the graph's insertion point."""
+    """Record a method call at the insertion point of the graph."""
     tracer = appending_tracer(graph)
 
     def proxy(value: Any) -> Any:
@@ -987,12 +989,12 @@ def call_method(graph: Graph, method: str, args: tuple[Any, ...], kwargs: Mappin
 
 
 def _has_elements(type: Any) -> bool:
-    """True for a number, and for a type whose sizes are known and not 0."""
+    """True for a number, and for a type whose sizes are all known and not 0."""
     return type.has_elements if isinstance(type, TensorType) else isinstance(type, dtypes.NUMBERS)
 
 
 def _type_of_operand(value: Any) -> Any:
-    """The type of a value that is traced, or of a constant."""
+    """The type of a traced value or of a constant."""
     value = getattr(value, "node", value)
     if isinstance(value, Node):
         return value.type
@@ -1000,11 +1002,11 @@ def _type_of_operand(value: Any) -> Any:
 
 
 def leaf_result_type(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Type of what a leaf returns for arguments that are nodes and plain values: by its method
-    ``infer(*types)`` if it has one, else by tracing it. None where an argument has no type, the
-    module cannot be traced, or it returns something else than arrays.
+    """The result type of a leaf for arguments that are nodes and plain values: from its method
+    ``infer(*types)`` if it has one, else from a trace. None if an argument has no type, the module cannot be
+    traced, or it returns something other than arrays.
 
-    Raises ShapeError and DTypeError for arguments that do not fit."""
+    Raises ShapeError or DTypeError for arguments that do not fit."""
 
     def type_or_value(value: Any) -> Any:
         return value.type if isinstance(value, Node) else value
@@ -1024,7 +1026,7 @@ def leaf_result_type(module: Module, args: tuple[Any, ...], kwargs: dict[str, An
         found = Tracer().trace(module, concrete, declared).output_node().type
     except (ShapeError, DTypeError):
         raise
-    except Exception:  # a leaf may be anything, that is what leaves are for
+    except Exception:  # a leaf may do anything, also what cannot be traced
         return None
     parts = found if type(found) is tuple else (found,)
     return found if all(isinstance(t, TensorType) for t in parts) else None

@@ -16,8 +16,8 @@ from fxlite.tracing.tracer import Tracer
 
 
 class Transformer(Interpreter):
-    """Builds a new graph by walking the old one. Overrides of ``call_function`` and friends get and
-    return proxies, on which NumPy, operators and ``fx.ops`` work::
+    """Builds a new graph while it interprets an old one. Overridden methods such as ``call_function`` take
+    and return proxies, which support NumPy, operators and ``fx.ops``::
 
         class NegToSigmoid(fx.Transformer):
             def call_function(self, target, args, kwargs):
@@ -27,10 +27,10 @@ class Transformer(Interpreter):
 
         gm = NegToSigmoid(gm).transform()
 
-    The bodies of loops and conditions are built anew in the same way.
+    The bodies of loops and conditions are transformed in the same way.
 
-    What comes from a node keeps its scope and location, and its name and meta where the
-    method of this class recorded it."""
+    New nodes keep the scope and location of the node from which they come. If the method of this class
+    recorded them, they also keep its name and meta."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -39,7 +39,7 @@ class Transformer(Interpreter):
         self._current: Node | None = None
 
     def transform(self) -> GraphModule:
-        """The new GraphModule; the old one is left as it was."""
+        """The new GraphModule; the old one is unchanged."""
         made: GraphModule = self.module.copy()
         self.tracer.attach(made, Graph(made))
         self.tracer.graph.take_conditions(self.graph)
@@ -60,7 +60,7 @@ class Transformer(Interpreter):
         return made
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments with nodes replaced by proxies, bodies of loops and conditions transformed."""
+        """Arguments with nodes replaced by proxies, and with bodies of loops and conditions transformed."""
         args = self.map_nodes_to_values(n.args, n)
         bodies = bodies_of(n)
         if not bodies:
@@ -73,7 +73,7 @@ class Transformer(Interpreter):
         return (*lead, (*captured, *map(self.tracer.proxy, more))), kwargs
 
     def _transformed(self, n: Node, body: SubGraph) -> tuple[Body, list[Node]]:
-        """A body of ``n`` while it is built anew, and its results."""
+        """The new body for a body of ``n``, and its results."""
         around = self.env
         with Body(self.tracer, n.name) as made:
             self.env = {node: made.own(node.name, node.type) for node in body.inputs}

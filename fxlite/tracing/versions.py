@@ -1,13 +1,13 @@
-"""Versions of a function for :func:`fxlite.jit`: which calls each of them serves.
+"""Versions of a function for :func:`fxlite.jit`, and the calls for which each of them can be used.
 
-In: a function, and the bound arguments of a call. Out: a key of what a trace bakes in of the arguments; for each
-:class:`Version`, whether it serves arrays of some shapes and, if not, why; and :class:`ReadState`, what the
-function reads besides, which can tell whether all that is still as it was. What is compiled from a trace holds
-these values as constants, so it may be used only as long as they are the same.
+In: a function, and the bound arguments of a call. Out: a key of the facts about the arguments that a trace fixes;
+for each :class:`Version`, whether it fits arrays of some shapes and, if not, why; and :class:`ReadState`, everything
+that the function reads besides its arguments, which can tell whether it has changed. Compiled code holds these values
+as constants, so it may be used only as long as they stay the same.
 
-The functions that may run are found without running any: from the names in the code of a function
-to the functions, classes and objects of the program that these names stand for. NumPy, fxlite
-and the standard library are taken not to change.
+The functions that may run are found without running any of them: by following the names in the code of a function to
+the functions, classes and objects of the program for which they stand. NumPy, fxlite and the standard library are
+assumed not to change.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _FUNCTIONS = (types.FunctionType, types.MethodType)
 
 
 def number_key(value: Any) -> Any:
-    """What two numbers or texts have in common if a program cannot tell them apart: 1, 1.0 and
-    True differ, 0.0 and -0.0 too, and NaN is like NaN."""
+    """A key that is equal for two numbers or texts if a program cannot distinguish them: 1, 1.0 and True differ,
+    and so do 0.0 and -0.0, but NaN equals NaN."""
     kind = type(value)
     if kind is float or kind is complex:
         return kind, repr(value)
@@ -57,18 +57,18 @@ def number_key(value: Any) -> Any:
 # -- values ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class _Frozen:
-    """A value as it is now: whether another one is like it, and what to say of a ``path`` where it is not."""
+    """A value as it is now, to find out whether a later value differs, and to describe the difference."""
 
     is_like: Callable[[Any], bool]
     said: Callable[[str, Any], str]
 
     def difference(self, value: Any, path: str) -> str | None:
-        """What has changed, in words; None: nothing."""
+        """What has changed, in words; None if nothing has changed."""
         return None if self.is_like(value) else self.said(path, value)
 
 
 def _bits(array: Any) -> Any:
-    """The array's bytes, as an array that is compared fast."""
+    """The bytes of an array, as an array that can be compared fast."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.hasobject:
         return None
@@ -77,7 +77,7 @@ def _bits(array: Any) -> Any:
 
 
 def _frozen_array(value: Any) -> _Frozen:
-    """An array or a NumPy scalar, with a copy of its numbers."""
+    """An array or a NumPy scalar, by a copy of its numbers."""
     copy = np.array(value, subok=False)
     bits = _bits(copy)
 
@@ -93,7 +93,7 @@ def _frozen_array(value: Any) -> _Frozen:
 
 
 def _typed(array: Any) -> _Frozen:
-    """An array of which the type counts and not the numbers."""
+    """An array of which only the type matters, not the numbers."""
     return _Frozen(
         lambda new: (getattr(new, "dtype", None), getattr(new, "shape", None)) == (array.dtype, array.shape),
         lambda path, new: f"{path} is {_shown(new)}, of another type than it was",
@@ -101,7 +101,7 @@ def _typed(array: Any) -> _Frozen:
 
 
 def _same(value: Any, code: Any = None) -> _Frozen:
-    """What is compared by identity; a function by its code, too."""
+    """A value that is compared by identity; a function also by its code."""
     return _Frozen(
         lambda new: new is value and getattr(new, "__code__", None) is code,
         lambda path, new: f"{path} is another {type(new).__name__}",
@@ -110,7 +110,7 @@ def _same(value: Any, code: Any = None) -> _Frozen:
 
 @dataclass(frozen=True, eq=False)
 class _Items:
-    """A dict, a list or a tuple; or the attributes of an object."""
+    """A dict, a list or a tuple, or the attributes of an object, item by item."""
 
     owner: Any
     kind: type
@@ -139,7 +139,7 @@ def _items_of(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, (list, tuple)):
         return dict(enumerate(value))
     attributes: dict[str, Any] = vars(value)
-    if isinstance(value, Module):  # by the names that a program reads
+    if isinstance(value, Module):  # with the names by which a program reads them
         held = [attributes.get(name, {}) for name in _HELD]
         rest = {name: part for name, part in attributes.items() if name not in _HELD}
         return {**rest, **held[0], **held[1], **held[2]}
@@ -160,7 +160,7 @@ def _shown(value: Any) -> str:
 
 
 def freeze(value: Any, seen: dict[int, Any]) -> _Frozen | _Items:
-    """The value as it is now; ``seen`` are the objects around it."""
+    """A record of the value as it is now; ``seen`` are the objects around it."""
     kind = type(value)
     if kind in ATOMS:
         key = number_key(value)
@@ -185,7 +185,7 @@ def freeze(value: Any, seen: dict[int, Any]) -> _Frozen | _Items:
 
 
 def _reference(value: Any) -> Callable[[], Any]:
-    """A reference that does not keep an object alive, if it can be had."""
+    """A reference to an object that does not keep it alive, if possible."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -193,7 +193,7 @@ def _reference(value: Any) -> Callable[[], Any]:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a value is an object of the program, or a module, whose attributes count."""
+    """Whether a value is an object of the program or a module, whose attributes matter."""
     if isinstance(value, Module):
         return True
     if not hasattr(value, "__dict__") or isinstance(value, (*_FUNCTIONS, type)):
@@ -202,8 +202,8 @@ def _is_object(value: Any) -> bool:
 
 
 def _wrapped(value: Any) -> Any:
-    """What a value wraps. Objects are not asked by ``__getattr__``, which may raise, or make a new object for any
-    name, as that of ``unittest.mock.call`` does."""
+    """The function or object that a value wraps. ``__getattr__`` is not called, because it may raise an error or
+    create a new object for any name, as that of ``unittest.mock.call`` does."""
     return inspect.getattr_static(value, "__wrapped__", None)
 
 
@@ -217,8 +217,8 @@ def _methods(cls: type) -> Iterator[types.FunctionType]:
 
 # -- the state -------------------------------------------------------------------------------------
 class ReadState:
-    """What the functions read that may run when ``function`` is called, and the object that it is
-    a method of; ``objects`` are further ones that it gets, by name."""
+    """Everything that is read by the functions that may run when ``function`` is called, and by the object of
+    which it is a method. ``objects`` are further objects that it gets, by name."""
 
     def __init__(self, function: Callable[..., Any], objects: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._seen: dict[int, Any] = {}
@@ -233,7 +233,7 @@ class ReadState:
         self._seen.clear()
 
     def difference(self) -> str | None:
-        """What has changed since, in words; None: nothing."""
+        """What has changed since, in words; None if nothing has changed."""
         for label, get, frozen in self._read.values():
             said = frozen.difference(get(), label)
             if said is not None:
@@ -242,11 +242,11 @@ class ReadState:
 
     @property
     def names(self) -> list[str]:
-        """What is read."""
+        """The names of everything that is read."""
         return [label for label, _, _ in self._read.values()]
 
     def let_change(self, module: Module, name: str) -> None:
-        """The numbers of a module's array may change: what was compiled takes them as they are."""
+        """Allow the numbers of a module's array to change, because the compiled code reads them in every call."""
         work: list[_Frozen | _Items] = [frozen for _, _, frozen in self._read.values()]
         array = module.get_attribute(name)
         while work:
@@ -258,7 +258,7 @@ class ReadState:
 
     # -- what may run ------------------------------------------------------------------------------
     def _reach(self, value: Any) -> None:
-        """Follow a value to the functions that a program may call through it."""
+        """Follow a value to the functions that a program may call by way of it."""
         ways = [value]
         while ways:
             here = ways.pop()
@@ -286,7 +286,7 @@ class ReadState:
                 ways.append(inner)
 
     def _held(self, owner: Any) -> Iterator[Any]:
-        """The objects that an object holds, each once."""
+        """The objects that an object contains, each once."""
         if id(owner) in self._code:
             return
         self._code.add(id(owner))
@@ -295,7 +295,7 @@ class ReadState:
                 yield part
 
     def _names(self, function: types.FunctionType) -> Iterator[Any]:
-        """What the names of a function's code stand for, noted as read."""
+        """The values of the names in a function's code; they are recorded as read."""
         space, names = function.__globals__, set[str]()
         codes = [function.__code__]
         while codes:
@@ -316,7 +316,7 @@ class ReadState:
         yield from defaults
 
     def _attributes(self, label: str, module: types.ModuleType, names: set[str]) -> Iterator[Any]:
-        """What a function may read of a module of the program."""
+        """The values that a function may read from a module of the program."""
         if not is_program(getattr(module, "__file__", None) or "<frozen"):
             return
         space = vars(module)
@@ -335,7 +335,7 @@ class ReadState:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # it is not bound yet
+    except ValueError:  # the cell is not bound yet
         return MISSING
 
 
@@ -354,9 +354,10 @@ _MANY_NUMBERS = 8
 
 
 def key_of(value: Any, arrays: list[Any]) -> Any:
-    """What two arguments that one version may serve have in common; arrays are collected."""
+    """A key that is equal for arguments for which the same version may be used. Arrays are appended to
+    ``arrays``."""
     plain = type(value)
-    if plain is np.ndarray or plain in NUMBERS:  # without the price of isinstance: a call has nothing else to do
+    if plain is np.ndarray or plain in NUMBERS:  # faster than isinstance, which matters in each call
         arrays.append(value)
         return NUMBERS.get(plain) or (value.dtype, value.ndim)
     if isinstance(value, ARRAYS):
@@ -383,13 +384,13 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
 
 
 def mapped(value: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
-    """An argument with other leaves; ``leaf`` makes each from its path and value."""
+    """An argument with other leaves, each of which ``leaf`` makes from its path and value."""
     structure = pytree.structure_of(value, path, lambda v, where, _: pytree.Structure("leaf", where, v))
     return pytree.build(structure, lambda s: leaf(s.name, s.value))
 
 
 class Seen:
-    """What a version remembers of an array."""
+    """The facts about an array that a version remembers."""
 
     def __init__(self, array: Any) -> None:
         self.dtype, self.ndim = array.dtype, array.ndim
@@ -400,15 +401,16 @@ class Seen:
 
 @dataclass
 class Version:
-    """One compiled version of a function: ``compiled`` is what :func:`fxlite.compile` made of
-    ``module``; ``reason`` says why it was needed, ``fixed`` why some sizes are numbers.
+    """One compiled version of a function.
 
-    ``arguments`` are those of the first call; ``pattern`` has a number or a name for each size of
-    each array, whose ``paths`` tell where they are; ``state`` is what the program reads besides,
-    None where nobody looks; ``signature`` is that of the compiled function; ``states`` the
-    buffers that the program changes: module, name and path of each; ``finish`` makes of the result what the
-    program gives (:mod:`fxlite.tracing.results`), ``refills`` of the caller's lists what it makes of them
-    (:mod:`fxlite.tracing.writes.lent`); ``exceptions``: what it raises on conditions."""
+    ``compiled`` is the result of :func:`fxlite.compile` for ``module``. ``reason`` tells why the version was
+    needed, and ``fixed`` why some sizes are numbers. ``arguments`` are those of the first call. ``pattern``
+    has a number or a name for each size of each array, and ``paths`` the places of the arrays. ``state``
+    holds what the program reads besides its arguments; it is None if that is not compared. ``signature`` is
+    that of the compiled function. ``states`` are the buffers that the program changes: module, name and path
+    of each. ``finish`` converts the result to what the program returns (:mod:`fxlite.tracing.results`), and
+    ``refills`` makes the program's changes to the caller's lists (:mod:`fxlite.tracing.writes.lent`).
+    ``exceptions`` are those that the program raises under conditions."""
 
     module: GraphModule
     compiled: Any
@@ -428,13 +430,13 @@ class Version:
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:
-        """Of its parameters, where all of them can be given by position."""
+        """The names of its parameters if all of them can be given by position, else None."""
         parameters = self.signature.parameters
         return tuple(parameters) if all(p.kind is PLAIN for p in parameters.values()) else None
 
     @functools.cached_property
     def places(self) -> list[int] | None:
-        """Where its inputs are among the arrays of a call; None where a call has more to do than to take them."""
+        """The positions of its inputs among the arrays of a call; None if a call does more than pass them on."""
         interface = self.module.graph.interface
         if self.states or not hasattr(self.compiled, "call_arrays"):
             return None
@@ -443,7 +445,7 @@ class Version:
         return [self.paths.index(path) for path in paths] if set(paths) <= set(self.paths) else None
 
     def call(self, bound: Mapping[str, Any], arrays: Sequence[Any]) -> Any:
-        """Call it with those of the bound arguments that are inputs; ``arrays`` are those in them."""
+        """Call it with the bound arguments that are inputs; ``arrays`` are the arrays in them."""
         if self.places is not None:
             result = self.compiled.call_arrays([arrays[place] for place in self.places])
             if result is not NotImplemented:
@@ -466,7 +468,7 @@ class Version:
         return result
 
     def fits(self, shapes: Shapes) -> bool:
-        """Whether it serves arrays of these shapes."""
+        """Whether it can be used for arrays of these shapes."""
         if shapes in self._accepted:
             return True
         fits = self._misfit(shapes) is None
@@ -475,7 +477,7 @@ class Version:
         return fits
 
     def _misfit(self, shapes: Shapes) -> str | None:
-        """Which size it was not made for."""
+        """The size for which it was not made, in words; None if all sizes fit."""
         sizes: dict[str, int] = {}
         for path, shape, pattern in zip(self.paths, shapes, self.pattern, strict=True):
             for axis, (size, wanted) in enumerate(zip(shape, pattern, strict=True)):
@@ -493,7 +495,7 @@ class Version:
         return None
 
     def differences(self, arguments: Mapping[str, Any], shapes: Shapes) -> list[str]:
-        """Why it does not serve a call."""
+        """The reasons why it cannot be used for a call."""
         found: list[str] = []
         for name, value in arguments.items():
             here, there = dict(pytree.leaves(value, name)), dict(pytree.leaves(self.arguments[name], name))

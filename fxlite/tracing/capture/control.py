@@ -1,10 +1,10 @@
-"""Loops and conditions as functions: ``fx.cond`` and ``fx.while_loop`` as torch has them,
-``fx.fori_loop`` and ``fx.scan`` as JAX has them.
+"""Loops and conditions as functions: ``fx.cond`` and ``fx.while_loop`` as in torch, ``fx.fori_loop`` and
+``fx.scan`` as in JAX.
 
-On arrays they are Python's statements. While a program is traced each becomes one node, whose
-bodies are sub-graphs. A body is a function of its arguments; it may write into arrays that the loop
-carries, which are the loop's own, and it reads whatever else the program has; what it computes
-leaves it as its result only.
+On arrays they run like Python's statements. In a trace each becomes one node, whose bodies are sub-graphs. A
+body is a function of its arguments. It may write into the arrays that the loop carries, which belong to the
+loop, and read any other values of the program; the values that it computes are available only as its
+result.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _MOST_ROUNDS = 8
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-    """``true_fn(*operands)`` where ``pred`` is true, else ``false_fn(*operands)``: one bool, as
-    ``x.sum() > 0``. Traced, it is one node with both branches, of which one runs.
+    """``true_fn(*operands)`` if ``pred`` is true, else ``false_fn(*operands)``. ``pred`` is a single bool, such
+    as ``x.sum() > 0``. In a trace this is one node with both branches, one of which runs.
 
-    Both give values of the same structure, types and shapes; a number of Python takes the type that
-    it has beside it. Operands and values of the program around are read, not written to.
+    Both must return values of the same structure, types and shapes; a Python number takes the type of its
+    counterpart. The functions may read the operands and other values of the program, but not write into them.
 
-    Raises TraceError, which names the value and both types, where the branches differ, and
-    DTypeError for a condition that is not one bool."""
+    Raises TraceError, which names the value and both types, if the results differ, and DTypeError for a
+    condition that is not a single bool."""
     expect(true_fn, Callable, "true_fn")
     expect(false_fn, Callable, "false_fn")
     expect(operands, (tuple, list), "operands", "a single one is (x,)")
@@ -70,13 +70,13 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> tuple[Any, ...]:
-    """``while cond_fn(*carried): carried = body_fn(*carried)``, beginning with ``carried_inputs``;
-    gives the last ones, a tuple. ``cond_fn`` gives one bool, ``body_fn`` a tuple of values of the
-    structure, types and shapes of ``carried_inputs``, whose Python numbers take the types that they
-    become in the loop.
+    """``while cond_fn(*carried): carried = body_fn(*carried)``, starting with ``carried_inputs``. Returns the
+    final values, a tuple. ``cond_fn`` returns a single bool, and ``body_fn`` a tuple of values with the
+    structure, types and shapes of ``carried_inputs``; Python numbers among these take the types that they
+    have after an iteration.
 
-    Raises TraceError, which names the value and its type before and after, where an iteration
-    changes one, and DTypeError for a condition that is not one bool."""
+    Raises TraceError, which names the value and its types before and after, if an iteration changes a type,
+    and DTypeError for a condition that is not a single bool."""
     expect(cond_fn, Callable, "cond_fn")
     expect(body_fn, Callable, "body_fn")
     expect(carried_inputs, (tuple, list), "carried_inputs", "a single one is (x,)")
@@ -93,13 +93,13 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """``for i in range(lower, upper): val = body_fun(i, val)``, beginning with ``init_val``; gives
-    the last ``val``. The bounds are integers, also named sizes and traced ones. ``body_fun`` gives
-    a value of the structure, types and shapes of ``init_val``, whose Python numbers take the types
-    that they become in the loop; ``i`` is a Python int.
+    """``for i in range(lower, upper): val = body_fun(i, val)``, starting with ``init_val``. Returns the final
+    ``val``. The bounds are integers, which may be named sizes or traced. ``body_fun`` returns a value with the
+    structure, types and shapes of ``init_val``; Python numbers in it take the types that they have after an
+    iteration. ``i`` is a Python int.
 
-    Raises TraceError, which names the value and its type before and after, where an iteration
-    changes one, and DTypeError for bounds that are not integers."""
+    Raises TraceError, which names the value and its types before and after, if an iteration changes a type,
+    and DTypeError for bounds that are not integers."""
     expect(body_fun, Callable, "body_fun")
     bounds = {"lower": _bound(lower, "lower"), "upper": _bound(upper, "upper")}
     tracer = active_tracer.get()
@@ -113,12 +113,12 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
 
 
 def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = None) -> tuple[Any, Any]:
-    """A loop over the first axis of the arrays in ``xs``: ``carry, y = f(carry, x)`` for each
-    element; gives the last ``carry`` and all ``y``, one above the other. Without ``xs`` it runs
-    ``length`` times with None. Traced, it is a ``fori_loop``.
+    """A loop over the first axis of the arrays in ``xs``: ``carry, y = f(carry, x)`` for each element. Returns
+    the final ``carry`` and all ``y``, stacked along a new first axis. Without ``xs`` it runs ``length`` times,
+    with None for x. In a trace this is a ``fori_loop``.
 
-    Raises ArgumentError unless all ``xs`` have one length, which is ``length`` where that is given,
-    or where there are neither; else as :func:`fori_loop`."""
+    Raises ArgumentError unless all ``xs`` have the same length, which must be ``length`` if that is given, and
+    if neither is given. Otherwise it raises what :func:`fori_loop` raises."""
     expect(f, Callable, "f")
     arrays, _, structure = leaves_of(xs, "xs")
     if any(not np.shape(x) if not is_traced(x) else not x.shape for x in arrays):
@@ -167,7 +167,7 @@ def _pair(value: Any) -> tuple[Any, Any]:
 
 
 def _bound(value: Any, name: str) -> Any:
-    """A bound of a loop. Raises DTypeError unless it is one integer."""
+    """A bound of a loop. Raises DTypeError unless it is a single integer."""
     if is_traced(value):
         known = known_value(value)
         value = value if known is None else known[()]
@@ -182,7 +182,7 @@ def _bound(value: Any, name: str) -> Any:
 
 
 def _names(function: Callable[..., Any], count: int) -> list[str] | None:
-    """The names of a function's parameters, where it has so many."""
+    """The names of a function's parameters, if there are ``count`` of them; else None."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -261,7 +261,7 @@ def _shown(form: Structure) -> str:
 
 
 def record_control(tracer: Tracer, op: Op, bound: dict[str, Any]) -> list[Node]:
-    """Record a call of a control op; the nodes of its results."""
+    """Record a call of a control op; returns the nodes of its results."""
     target, bound = op.canonicalize(op.bind((), bound))
     args, kwargs = target.split_arguments(bound)
     proxy = tracer.create_proxy("call_function", target, args, kwargs, op.name)
@@ -269,7 +269,7 @@ def record_control(tracer: Tracer, op: Op, bound: dict[str, Any]) -> list[Node]:
 
 
 class _Loop:
-    """A loop while it is traced. ``names``: of the carried values one by one, or of all."""
+    """A loop while it is traced. ``names`` are those of the carried values, or a single one for all of them."""
 
     def __init__(self, tracer: Tracer, what: str, init: Any, names: Sequence[str] | str | None) -> None:
         self.tracer, self.what = tracer, what
@@ -315,7 +315,7 @@ class _Loop:
         return body
 
     def body(self, function: Callable[..., Any], index: str | None = None, spread: bool = False) -> Body:
-        """Trace the body once, on carried values of the kinds known so far."""
+        """Trace the body once, with carried values of the kinds known so far."""
         tracer = self.tracer
         with Body(tracer, self.what) as body:
             lead = [] if index is None else [body.own(index, INDEX, number=True)]
@@ -337,7 +337,7 @@ class _Loop:
         return body
 
     def _settle(self) -> bool:
-        """Whether the kinds stay as they are; if not, they are those that the next round tries."""
+        """Whether an iteration keeps the kinds. If not, they are set to those that the next attempt uses."""
         new = []
         for path, kind, after in zip(self.paths, self.kinds, self.outputs):
             both = joined(kind, after)
@@ -364,7 +364,7 @@ class _Loop:
     def run(
         self, bodies: Callable[[], tuple[Body, ...]], op: Op, bounds: dict[str, Any], attributes: Sequence[str]
     ) -> Any:
-        """Trace the bodies until the kinds stay, and record the loop; its results."""
+        """Trace the bodies until the kinds no longer change, and record the loop; returns its results."""
         tracer = self.tracer
         for _ in range(_MOST_ROUNDS):
             self.results_of.clear()
@@ -385,8 +385,8 @@ class _Loop:
         return put_together(self.structure, [as_value(tracer, n, k) for n, k in zip(parts, self.kinds)])
 
     def results(self, function: Callable[..., Any], found: list[Structure]) -> list[Kind]:
-        """The kinds of the second value that ``function`` gives for what is carried; its form goes
-        into ``found``. Nothing is recorded."""
+        """The kinds of the second value that ``function`` returns for the carried values; its form is appended to
+        ``found``. Nothing is recorded."""
         tracer = self.tracer
         for _ in range(_MOST_ROUNDS):
             with Body(tracer, self.what) as body:
@@ -403,7 +403,7 @@ class _Loop:
 
 
 def truth(value: Any, what: str) -> bool:
-    """One bool as Python's. Raises DTypeError for anything else."""
+    """A single bool as a Python bool. Raises DTypeError for anything else."""
     if type(value) is bool:
         return value
     array = np.asarray(value)
@@ -429,19 +429,19 @@ def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """An array of its own; a number, also in an array of rank 0, is immutable."""
+    """A copy of an array; numbers, including arrays of rank 0, are immutable and returned unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     return np.array(value) if value.ndim else value[()]
 
 
 def owned(value: Any) -> Any:
-    """The nested value with copies of the arrays in it."""
+    """The nested value, with its arrays copied."""
     return _mapped(value, _copied)
 
 
 def read_only(value: Any) -> Any:
-    """The nested value with views of the arrays in it that cannot be written to."""
+    """The nested value, with read-only views in place of its arrays."""
 
     def view(value: Any) -> Any:
         if not isinstance(value, np.ndarray):
@@ -459,11 +459,11 @@ def iterate(
     leads: Iterable[tuple[Any, ...]] | None = None,
     test: Callable[..., Any] | None = None,
 ) -> Any:
-    """A loop: ``function`` is given what is in ``leads`` and the carried values, or with a ``test``
-    the carried values one by one, as long as that is true of them.
+    """Run a loop: call ``function`` with each item of ``leads`` and the carried values or, if there is a
+    ``test``, with the carried values one by one as long as the test is true of them.
 
-    Where the first iteration makes a number of NumPy of a Python number, the loop starts with one
-    of that type, as it does where it is traced."""
+    If the first iteration turns a Python number into a NumPy number, the loop starts with a number of that
+    type, as a traced loop does."""
     values = owned(init)
     is_first = True
     for lead in itertools.repeat(()) if leads is None else leads:
@@ -480,8 +480,8 @@ def iterate(
 
 
 def _typed(init: Any, new: Any) -> Any:
-    """What a loop starts with, its Python numbers in the types that they become; ``init`` itself
-    where none becomes one."""
+    """The start values of a loop, with its Python numbers in the types that they have after an iteration;
+    ``init`` itself if none of them changes."""
     after = pytree.leaves(new)
     changed = []
 
@@ -497,8 +497,8 @@ def _typed(init: Any, new: Any) -> Any:
 
 
 def run_body(function: Callable[..., Any], lead: tuple[Any, ...], carried: Any, spread: bool = False) -> Any:
-    """What one iteration makes of the carried values (``spread``: given as arguments). An array
-    that the body gives where it got it is the loop's own already; others are copied."""
+    """The carried values after one iteration (``spread``: they are given as separate arguments). An array that
+    the body returns in the same place already belongs to the loop; others are copied."""
     result = function(*lead, *(carried if spread else (carried,)))
     if spread and isinstance(result, list):
         result = tuple(result)
