@@ -1,1 +1,1 @@
-"""Running a program's own functions so that the tracer sees every call in them."""
+"""Runs a program's own functions in a form in which the tracer sees every call in them."""

@@ -1,10 +1,10 @@
-"""What the tracer answers in place of NumPy and Python, where a captured program calls their functions.
+"""The tracer's results for functions of NumPy and Python that a captured program calls.
 
-In: the call, as the program has it. Out: of NumPy's functions that make arrays, called without a traced array, a
-traced array with memory of its own, so that traced values can be written into it, and shapes may hold named dims;
-what it holds is known while tracing (:func:`fxlite.tracing.capture.known.known_value`), until something traced is
-written into it. Of Python's builtins what they give in eager Python, where a traced value is among the arguments
-that the builtin itself could not take.
+In: the call as in the program. Out: for NumPy's functions that make arrays, called without a traced array, a traced
+array with memory of its own, so that traced values can be written into it and its shape may contain named dims. Its
+contents are known while tracing (:func:`fxlite.tracing.capture.known.known_value`) until a traced value is written
+into it. For Python's builtins, the result that they have in eager Python, also for traced arguments that the builtin
+itself could not take.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Make = Callable[..., Any]
 
 
 def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
-    """A traced array that holds ``value``; the array itself where no tensor has its dtype."""
+    """A traced array with the contents of ``value``; the array itself if tensors cannot have its dtype."""
     try:
         dtype = dtypes.dtype(value.dtype)
     except DTypeError:
@@ -55,8 +55,8 @@ def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
 
 
 def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[Any]) -> Any:
-    """What a call of NumPy gave, as an array that the program made; a view of an array that was
-    given stays as it is."""
+    """The result of a call of NumPy, as an array that the program made; a view of a given array is returned
+    unchanged."""
     arrays = [v for v in given if isinstance(v, np.ndarray)]
     if not result.flags.writeable or any(np.may_share_memory(result, a) for a in arrays):
         return result
@@ -66,14 +66,14 @@ def fresh_array(tracer: Tracer, result: np.ndarray[Any, Any], given: Iterable[An
 
 
 def holds_computed(value: Any) -> bool:
-    """Whether a traced value or a named size is in nested lists and tuples, or is the value."""
+    """Whether a value is a traced value or a named size, or a nested list or tuple that contains one."""
     if isinstance(value, (tuple, list)):
         return any(map(holds_computed, value))
     return isinstance(value, NamedDim) or is_traced(value)
 
 
 def _made(symbolic: Make) -> Make:
-    """NumPy does it where all arguments are its own; ``symbolic`` where sizes are among them."""
+    """Calls NumPy if all arguments are NumPy's or Python's own, and ``symbolic`` if sizes are among them."""
     signature = inspect.signature(symbolic)
 
     def make(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -101,8 +101,8 @@ def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
 
 
 def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
-    """An array whose size along one axis is computed, ``np.zeros(len(x[mask]))``: the first elements
-    of the ``whole``, as long as that number can become."""
+    """An array whose size along one axis is computed, such as ``np.zeros(len(x[mask]))``: the first elements of
+    the ``whole``, which has the largest possible size."""
     sizes = [*shape] if isinstance(shape, (tuple, list)) else [shape]
     computed = [n for n, s in enumerate(sizes) if is_traced(s) and known_value(s) is None]
     if not computed:
@@ -128,7 +128,7 @@ def _filled(value: Any) -> Make:
 
 
 def _unwritten(zeros: Any) -> Make:
-    """Arrays that hold nothing yet hold zeros: what happens to stand in memory is not part of a
+    """Uninitialized arrays, which contain zeros, because the accidental contents of memory are not part of a
     graph."""
     made = _made(_filled(0))
 
@@ -136,7 +136,7 @@ def _unwritten(zeros: Any) -> Make:
         if zeros is not np.zeros_like:
             return made(tracer, zeros, args, kwargs)
         args = (kwargs.pop("prototype"), *args) if "prototype" in kwargs else args
-        result = zeros(*args, **kwargs)  # NumPy asks a traced array
+        result = zeros(*args, **kwargs)  # NumPy calls a method of the traced array
         return result if is_traced(result) else fresh_array(tracer, result, args)
 
     return make
@@ -164,7 +164,7 @@ def _record(tracer: Tracer, name: str, *args: Any) -> Any:
 def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
     first, last = (0, start) if stop is None else (start, stop)
     if is_traced(last) and known_value(last) is None and type(first) is int and first == 0 and step == 1:
-        if not at_least(tracer, last, 0):  # of which there are no elements
+        if not at_least(tracer, last, 0):  # there may be no elements
             last = tracer.python_number(lookup("maximum")(last, 0))
         found = counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
         return found if dtype is None else found.astype(dtype)
@@ -173,7 +173,7 @@ def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: 
 
 
 def _matrix(compared: Callable[[Any, Any], Any]) -> Make:
-    """np.eye and np.tri: where the column less the row compares so with ``k``."""
+    """np.eye and np.tri: 1 where ``compared`` holds for column - row and ``k``."""
 
     def make(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
         rows, columns = lookup("unsqueeze")(_arange(tracer, N), 1), _arange(tracer, N if M is None else M)
@@ -201,7 +201,7 @@ def _linspace(
     positions = _arange(tracer, num)
     for _ in range(max(getattr(start, "ndim", 0), getattr(stop, "ndim", 0))):
         positions = lookup("unsqueeze")(positions, positions.type.rank)
-    # as NumPy: the step first, and the last of several values as it was given
+    # as in NumPy: the step first, and the last of several values exactly as given
     wide = dtypes.result_type(*(stacked(tracer, v).type.dtype for v in (start, stop) if is_traced(v)), 1.0)
     step = (stop - start) / lookup("cast")(parts, wide)
     values = lookup("cast")(positions, wide) * step + start
@@ -214,14 +214,14 @@ def _linspace(
         values = np.moveaxis(values, 0, axis)
     if not retstep:
         return values
-    alone = known_value(parts) is not None and num == int(endpoint)  # which has no step
+    alone = known_value(parts) is not None and num == int(endpoint)  # a single point, without a step
     return fresh(values), math.nan if alone else step
 
 
 def _geomspace(
     tracer: Tracer, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """np.geomspace of real numbers: powers of ten between their logarithms, with the ends as they were given."""
+    """np.geomspace of real numbers: powers of ten between their logarithms, with the ends exactly as given."""
     start, stop = (stacked(tracer, v) if isinstance(v, (list, tuple)) else v * 1.0 for v in (start, stop))
     sign = np.sign(start)
     first, last = start * sign, stop * sign
@@ -240,7 +240,7 @@ def _geomspace(
 
 
 def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndmin: int = 0) -> Any:
-    """np.array of what is traced, and of lists with traced values in them."""
+    """np.array of traced values, and of lists that contain traced values."""
     value = stacked(tracer, object)
     if dtype is not None and value.type.dtype is not dtypes.dtype(dtype):
         value = lookup("cast")(value, dtypes.dtype(dtype))
@@ -250,8 +250,8 @@ def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndm
 
 
 def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> Any:
-    """A value, or nested lists and tuples of values, numbers and sizes, as one traced array, of that
-    dtype or of the one that NumPy gives it."""
+    """A value, or nested lists and tuples of values, numbers and sizes, as one traced array with ``dtype``, or with
+    the dtype that NumPy chooses."""
     if isinstance(value, (list, tuple)):
         parts = [stacked(tracer, part, dtype) for part in value]
         if dtype is None:
@@ -272,8 +272,8 @@ _OF_LISTS = frozenset(
 
 
 def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The arguments of one of NumPy's functions, with arrays in place of lists and tuples that
-    hold traced values: NumPy asks no value in a list how it is computed with."""
+    """The arguments of a NumPy function, with arrays in place of lists and tuples that contain traced values,
+    because NumPy does not dispatch on the elements of lists."""
     if getattr(function, "__name__", "") in _OF_LISTS:
         return args, kwargs
     args = tuple(map(_with_known, args))
@@ -284,19 +284,19 @@ def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
 
 
 def _with_known(value: Any) -> Any:
-    """A list or tuple with numbers in place of those in it that are known while tracing."""
+    """A list or tuple in which traced numbers that are known while tracing are replaced by their values."""
     return type(value)(map(as_known_number, value)) if type(value) in (list, tuple) else value
 
 
 def _holds_traced(value: Any) -> bool:
-    """Whether a list or tuple is of arrays and numbers, and some are traced."""
+    """Whether a list or tuple consists of arrays and numbers, some of which are traced."""
     if not isinstance(value, (tuple, list)):
         return False
     return any(is_traced(part) or _holds_traced(part) for part in value)
 
 
 def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """np.array, which copies; also what is selected."""
+    """np.array, which copies, also for selected elements."""
     if not (args and isinstance(args[0], Masked)):
         return _ARRAY(tracer, function, args, kwargs)
     wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
@@ -304,7 +304,7 @@ def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """np.asarray: a traced array is one already."""
+    """np.asarray, which returns a traced array unchanged."""
     if args and isinstance(args[0], Masked):
         wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         return args[0] if wanted is None else args[0].astype(wanted)
@@ -337,8 +337,8 @@ def _from_iterable(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs:
 
 
 def _as_strided(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``np.lib.stride_tricks.as_strided``, as a copy, which may not be written into: elements of what lies in memory
-    without gaps."""
+    """``np.lib.stride_tricks.as_strided`` of a value without gaps in memory, as a copy that must not be written
+    into."""
     given: dict[str, Any] = dict(zip(("x", "shape", "strides", "subok", "writeable"), args)) | kwargs
     x = given["x"]
     if not is_traced(x):
@@ -440,7 +440,7 @@ def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
 
 
 def _line(tracer: Tracer, piece: slice) -> Any:
-    """The numbers of one slice of a grid; an imaginary step says how many."""
+    """The numbers of one slice of a grid; an imaginary step gives their count."""
     start, step = (0 if piece.start is None else piece.start), (1 if piece.step is None else piece.step)
     if isinstance(step, complex):
         return _linspace(tracer, start, piece.stop, int(abs(step)))
@@ -459,7 +459,7 @@ def _joined(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
     parts = []
     for piece in index:
         part = _line(tracer, piece) if isinstance(piece, slice) else piece
-        if not hasattr(part, "refusal"):  # which is selected: np.concatenate knows
+        if not hasattr(part, "refusal"):  # np.concatenate handles selected elements
             part = stacked(tracer, part)
             part = lookup("reshape")(part, (1,)) if not part.type.shape else part
         if owner.ndmin == 2 and part.ndim == 1:
@@ -482,7 +482,7 @@ Call = Callable[..., Any]
 
 
 def _extreme(relation: str) -> Call:
-    """``max(a, b)``: the first of those that no other is greater than, as Python compares."""
+    """``max(a, b)`` or ``min(a, b)``: the first extreme value, in the order of Python's comparisons."""
 
     def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = list(args if len(args) != 1 else args[0])
@@ -521,12 +521,12 @@ def _truths(name: str) -> Call:
 
 
 def _python_bool(tracer: Tracer, value: Any) -> Any:
-    tracer.needs_flow = tracer.was_asked = True  # ``flag is True`` may ask which it is
+    tracer.needs_flow = tracer.was_asked = True  # ``flag is True`` may follow
     return tracer.python_number(lookup("cast")(value, bool))
 
 
 def _bool(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``bool(x)``: the truth of a traced value; a condition for ``np.where``, not for ``if``."""
+    """``bool(x)``: the truth of a traced value, a condition that ``np.where`` can use, but not ``if``."""
     if len(args) == 1 and is_traced(args[0]) and args[0].is_typed and not args[0].ndim:
         return _python_bool(tracer, args[0])
     return bool(*args, **kwargs)
@@ -540,12 +540,12 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _kind(value: Any) -> type | None:
-    """The type of what a traced value or a named size stands for; None of anything else."""
+    """The type of the object for which a traced value or a named size stands; None for anything else."""
     if isinstance(value, shapes.NamedDim):
         return int
     if isinstance(value, Masked):
         return np.ndarray
-    is_own = type(value).__module__.startswith("fxlite.")  # and no Proxy of somebody's tracer
+    is_own = type(value).__module__.startswith("fxlite.")  # not a Proxy subclass of a user's tracer
     if not is_traced(value) or not value.is_typed or not is_own:
         return None
     if hasattr(value, "python_type"):
@@ -554,8 +554,8 @@ def _kind(value: Any) -> type | None:
 
 
 def _of_kind(answer: Callable[..., Any]) -> Call:
-    """What is asked of a value, ``f(value)`` or ``f(value, what)``, is answered by the type that a traced one stands
-    for."""
+    """A function on the type of a value, ``f(value)`` or ``f(value, what)``, which uses the type for which a traced
+    value stands."""
 
     def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kind = _kind(args[0]) if args and len(args) < 3 and not kwargs else None
@@ -565,12 +565,12 @@ def _of_kind(answer: Callable[..., Any]) -> Call:
 
 
 def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """``isinstance(x, types)``; what a tracer's author asks, ``isinstance(x, fx.Proxy)``, holds, too."""
+    """``isinstance(x, types)``; ``isinstance(x, fx.Proxy)``, which authors of tracers use, is true, too."""
     return bool(isinstance(*args, **kwargs) or _of_kind(issubclass)(tracer, function, args, kwargs))
 
 
 def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """``print(...)``: a graph prints nothing, which a warning says where values are to be shown."""
+    """``print(...)``, with a warning if values should be shown, because a graph does not print."""
     if any(map(holds_computed, args)) or any(isinstance(a, str) and UNKNOWN_TEXT in str(a) for a in args):
         warnings.warn(f"{here(2)}: print() runs once, while the program is traced, and shows no values", stacklevel=4)
         tracer.note_statement("print", "runs while tracing: a graph prints nothing")

@@ -1,11 +1,11 @@
-"""The bodies of loops and the branches of conditions while they are traced, and the nested values that go into
-them and come out, taken apart into arrays and numbers.
+"""Bodies of loops and branches of conditions while they are traced, and their nested arguments and results,
+flattened to arrays and numbers.
 
-In: a tracer at work. Out: sub-graphs. A body is recorded into a graph of its own; a value of the
-program around it that the body reads is *captured*: it becomes an input of the body, and an operand
-of the node that has it. Bodies may be traced inside of bodies: what the inner one captures of the
-program around both, the outer one does, too. Each leaf of what a body takes and gives keeps its :class:`Kind`: a
-type, or bool, int, float or complex of Python, which give way to the types beside them as they do in NumPy (NEP 50).
+In: an active tracer. Out: sub-graphs. A body is recorded into a graph of its own. A value of the surrounding
+program that the body reads is *captured*: it becomes an input of the body, and an operand of the node that has
+the body. Bodies may be nested: a value of the program around both that the inner one captures is also captured by
+the outer one. Each leaf of the arguments and results of a body has a :class:`Kind`: a type, or Python's bool, int,
+float or complex, which are weak as in NumPy (NEP 50).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 class Body(BodyBuilder):
-    """``with Body(tracer, what) as body:`` what is recorded inside goes into ``body.graph``;
-    ``what`` is what the body belongs to, for messages."""
+    """``with Body(tracer, what) as body:`` records the calls inside into ``body.graph``. ``what`` names the
+    construct to which the body belongs, for messages."""
 
     def __init__(self, tracer: Tracer, what: str) -> None:
         super().__init__(tracer.graph)
@@ -58,8 +58,8 @@ class Body(BodyBuilder):
     def own(
         self, name: str, type: TensorType, number: bool = False, refusal: str = "", immutable: bool | None = True
     ) -> Proxy:
-        """The next input; inside it is a value that the body owns and may write into, unless there
-        is a ``refusal``. ``number``: a number of Python; ``immutable``: one of NumPy, if it is of rank 0."""
+        """Add an input. Inside, it is a value that the body owns and may write into, unless there is a
+        ``refusal``. ``number``: it is a Python number; ``immutable``: if it has rank 0, it is a NumPy number."""
         node = self.input(name, type)
         if number:
             return PythonNumber(node, self.tracer)
@@ -69,7 +69,7 @@ class Body(BodyBuilder):
         return proxy
 
     def note(self, place: Any) -> None:
-        """A place is about to be set."""
+        """Called before a place is set."""
 
     def note_doubt(self, memory: Memory) -> None:
         """What stands in memory is about to be in doubt."""
@@ -77,18 +77,18 @@ class Body(BodyBuilder):
             self.parent.note_doubt(memory)
 
     def own_object(self, value: Any) -> None:
-        """An object was made in here."""
+        """Called when an object was made inside the body."""
 
     def owns(self, value: Any) -> bool:
-        """Whether an object is known to have been made in here."""
+        """Whether an object is known to have been made inside the body."""
         return False
 
     def may_write(self, root: View) -> bool:
-        """Whether the body may write into memory: into its own."""
+        """Whether the body may write into a memory, which must be its own."""
         return root.home is self.graph
 
     def lift(self, node: Node) -> Node:
-        """A value as the body reads it: itself, or an input for one of the program around it."""
+        """A value as the body reads it: itself, or an input for a value of the surrounding program."""
         if node.graph is self.graph:
             return node
         outside = node
@@ -103,7 +103,7 @@ class Body(BodyBuilder):
         return found
 
     def finish(self, results: Sequence[Node], captured: Iterable[Node]) -> SubGraph:
-        """The sub-graph, whose names no other value of the program gets."""
+        """The finished sub-graph, whose names are reserved, so that no other value of the program gets them."""
         names = {node.name for node in self.graph.nodes}
         made = super().finish(results, captured)
         self.outer._store.namer.taken |= names | {node.name for node in made.inputs}
@@ -118,7 +118,7 @@ _ORDER = (bool, int, float, complex)
 
 @dataclass(frozen=True)
 class Kind:
-    """What a leaf is: of a type, or a number of Python."""
+    """The kind of a leaf: a type, or a Python number."""
 
     type: TensorType
     number: Any = None
@@ -128,13 +128,13 @@ class Kind:
 
 
 def number_kind(number: Any) -> Kind:
-    """The kind of Python's bool, int, float or complex."""
+    """The kind of a Python bool, int, float or complex."""
     return Kind(TensorType((), DTYPES[number]), number)
 
 
 def leaves_of(value: Any, path: str) -> tuple[list[Any], list[str], Structure]:
-    """The arrays and numbers in a nested value, where each stands, and the form of the whole.
-    Raises TypeError for what is neither."""
+    """The arrays and numbers in a nested value, their paths, and the form of the whole. Raises TypeError for
+    other values."""
     found: list[Any] = []
     paths: list[str] = []
 
@@ -162,8 +162,8 @@ def kind_of(tracer: Tracer, value: Any, path: str) -> Kind:
 
 
 def joined(one: Kind, other: Kind) -> Kind | None:
-    """The kind that values of both kinds can have; None where there is none. A number of Python
-    takes another type where that has room for it."""
+    """The kind that values of both kinds can have; None if there is none. A Python number takes another type if
+    that can represent it."""
     if one == other:
         return one
     if one.number and other.number:
@@ -180,7 +180,7 @@ def joined(one: Kind, other: Kind) -> Kind | None:
 
 
 def as_node(tracer: Tracer, value: Any, kind: Kind) -> Node:
-    """A leaf as a node of its kind, where the tracer records now."""
+    """A leaf as a node of its kind, recorded at the tracer's current place."""
     if isinstance(value, NamedDim):
         return tracer.local(tracer.size_as_tensor(value, kind.type.dtype))
     if type(value) in DTYPES:
@@ -191,7 +191,7 @@ def as_node(tracer: Tracer, value: Any, kind: Kind) -> Node:
 
 
 def as_value(tracer: Tracer, node: Node, kind: Kind) -> Any:
-    """What the program sees of a result."""
+    """A result as the program sees it."""
     if kind.number:
         return PythonNumber(node, tracer)
     proxy = tracer.proxy(node)
@@ -203,7 +203,7 @@ def as_value(tracer: Tracer, node: Node, kind: Kind) -> Any:
 
 
 def taken_apart(tracer: Tracer, value: Any, what: str) -> tuple[list[Any], list[str], Structure]:
-    """:func:`leaves_of` with the errors of a trace."""
+    """:func:`leaves_of`, which raises TraceError instead of TypeError."""
     try:
         return leaves_of(value, what)
     except TypeError as error:
@@ -216,6 +216,6 @@ def taken_apart(tracer: Tracer, value: Any, what: str) -> tuple[list[Any], list[
 
 
 def put_together(structure: Structure, values: Iterable[Any]) -> Any:
-    """A nested value of these leaves."""
+    """A nested value with these leaves."""
     given = iter(values)
     return pytree.build(structure, lambda _: next(given))

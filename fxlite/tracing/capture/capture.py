@@ -1,12 +1,11 @@
-"""Capture: the program's Python functions, compiled again from their source so that every call in
-them passes through :func:`call`.
+"""Capture: compiles the program's Python functions again from their source, so that every call in them goes
+through :class:`Caller`.
 
-In: a function of the program. Out: a function with the same globals, closure and places in the
-source, in which ``np.zeros(4)`` makes a traced array, ``len(x)`` may be a named dim, and functions
-that it calls are captured in turn. Nothing outside of the made function is changed: no module is
-patched, and other threads run the program as it is.
+In: a function of the program. Out: a function with the same globals, closure and places in the source, in
+which ``np.zeros(4)`` makes a traced array, ``len(x)`` may be a named dim, and the functions that it calls are
+captured in turn. Nothing else is changed: no module is patched, and other threads run the original program.
 
-Functions without source, and those of fxlite, NumPy and the standard library, run as they are.
+Functions without source, and those of fxlite, NumPy and the standard library, run unchanged.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _known: dict[str, _Known] = {"": {}, "library": {}, "flow": {}}
 
 
 def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
-    """The function with its calls captured; the function itself where that is not to be had.
-    ``by``: who is asked in its place; "library": also in one of a library, and what it calls
-    there; "flow": for its control flow, too."""
+    """The function with its calls captured, or the function itself if that is impossible. ``by`` selects the
+    helper that is called; "library": also capture a function of a library, and the functions that it calls
+    there; "flow": also capture control flow."""
     if type(function) is MethodType:
         inner = captured(function.__func__, by)
         return function if inner is function.__func__ else MethodType(inner, function.__self__)
@@ -79,8 +78,8 @@ _CALLS_NAMED = {sorted: "key", max: "key", min: "key", itertools.accumulate: "fu
 
 
 class Caller:
-    """What captured code calls in place of each call that it was written with. ``name``: by which
-    :func:`captured` knows it."""
+    """The helper through which captured code makes its calls. ``name`` is the one by which :func:`captured` selects
+    it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -130,7 +129,7 @@ class Caller:
         return result
 
     def _captured_call(self, function: Any) -> Callable[..., Any] | None:
-        """A function of the program, captured; where control flow is, also the ``__call__`` of one of its objects."""
+        """A function of the program, captured; if control flow is captured, also the ``__call__`` of its objects."""
         is_function = type(function) is FunctionType
         if not is_function and self.name != "flow":
             return None
@@ -143,8 +142,8 @@ class Caller:
         return own if is_function else MethodType(own, function)
 
     def _with_called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The arguments of a call, in which a function that Python is to call, as in ``map(np.array, values)``,
-        is called as the program's own calls are."""
+        """The arguments of a call. A function among them that Python will call, as in ``map(np.array, values)``, is
+        replaced by one whose call goes through this helper."""
         if function in _CALLS_FIRST and args and args[0] is not None:
             return (functools.partial(self.call, args[0]), *args[1:]), kwargs
         name = _CALLS_NAMED.get(function)
@@ -155,7 +154,7 @@ class Caller:
         return args, kwargs
 
     def _object(self, tracer: Any, kind: type, initialize: Any, args: Any, kwargs: Any) -> Any:
-        """A new object of a class of the program, whose ``__init__`` is captured."""
+        """A new object of a class of the program, made with its captured ``__init__``."""
         made: Any = object.__new__(kind)
         if tracer.bodies:
             tracer.bodies[-1].own_object(made)
@@ -163,11 +162,11 @@ class Caller:
         return made
 
     def slice(self, start: Any, stop: Any, step: Any) -> slice:
-        """``start:stop:step`` in a subscript that is asked for."""
+        """``start:stop:step`` in a captured subscript."""
         return slice(start, stop, step)
 
     def subscript(self, owner: Any, index: Any) -> Any:
-        """``np.r_[...]``, ``np.mgrid[...]``: a subscript that makes an array."""
+        """A subscript that makes an array: ``np.r_[...]``, ``np.mgrid[...]``."""
         tracer = active_tracer.get()
         make = SUBSCRIPTS.get(type(owner))
         if tracer is None or make is None:
@@ -175,8 +174,8 @@ class Caller:
         return make(tracer, owner, index if isinstance(index, tuple) else (index,))
 
     def part(self, owner: Any, index: Any) -> Any:
-        """Of what a part is taken: an array, or a list or tuple of numbers, that is known is a constant
-        where the position is computed."""
+        """The object whose part is taken. If the position is computed, a known array, or a list or tuple of
+        numbers, becomes a constant."""
         _asked.index = index
         kind = type(owner)
         if kind not in _KNOWN or type(index) is int:
@@ -189,23 +188,23 @@ class Caller:
         return tracer.constant(np.asarray(owner)) if is_traced(index) and _are_numbers(owner) else owner
 
     def text(self, value: str) -> Any:
-        """A text that the program puts together."""
+        """A text that the program composes."""
         return as_text(value) if active_tracer.get() is not None else value
 
     def in_text(self, value: Any) -> Any:
-        """A value that is put into a text."""
+        """A value that is inserted into a text."""
         tracer = active_tracer.get()
         return value if tracer is None else in_text(tracer, value)
 
     def index(self) -> Any:
-        """Which part, right after :meth:`part`."""
+        """The position in a subscript; called right after :meth:`part`."""
         index = _asked.index
         del _asked.index
         return index
 
     def rounds(self, values: Any) -> Any:
-        """What a ``for`` statement goes through. Where unrolling it would take very many nodes, an
-        error says so, and the loop stays one."""
+        """The values over which a ``for`` statement iterates. If unrolling it would take very many nodes, this
+        raises an error, and the loop stays a loop."""
         tracer = active_tracer.get()
         if tracer is None or not tracer.measures_loops:
             return values
@@ -221,12 +220,12 @@ _asked = threading.local()
 
 
 def _is_position(index: Any) -> bool:
-    """Whether something traced is in a subscript."""
+    """Whether a subscript contains a traced value."""
     return any(is_traced(part) or is_computed(part) for part in (index if isinstance(index, tuple) else (index,)))
 
 
 def _are_numbers(values: Any) -> bool:
-    """Whether a list or tuple is of numbers, which are an array as well."""
+    """Whether a list or tuple consists of numbers, so that it can be an array."""
     return bool(values) and all(isinstance(v, (int, float, complex, np.number)) for v in values)
 
 
@@ -235,7 +234,7 @@ _BOUND = (MethodType, BuiltinFunctionType)
 
 
 def _by_others(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a function that is not captured, which may not know what to do with a traced value."""
+    """Call a function that is not captured, and which may not be able to handle traced values."""
     try:
         return function(*args, **kwargs)
     except TypeError as error:
@@ -252,14 +251,13 @@ FOR_PROGRAM.add(_by_others.__code__)
 
 
 def _draws(value: Any) -> bool:
-    """True for what draws random numbers from a state, which nothing is before NumPy's part for them
-    was imported."""
+    """True for a generator of random numbers with a state. There is none before np.random is imported."""
     return "numpy.random" in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
 
 
 def _drawn(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a method draws from a state that the program has made of a seed, the same in every call. Raises
-    TraceError where it is not of that kind, or draws by values."""
+    """The numbers that a method draws from a state that the program made from a seed, so that they are the same in
+    every call. Raises TraceError if the state is of another kind, or the numbers depend on traced values."""
     if not tracer.is_own_generator(function.__self__):
         raise _hidden(tracer, function.__name__)
     if any(map(is_traced, (*args, *kwargs.values()))):
@@ -269,7 +267,7 @@ def _drawn(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _note_generator(tracer: Any, function: Any, args: tuple[Any, ...], result: Any) -> None:
-    """Note what draws from a seed that the program gives: a new generator, or NumPy's own after ``np.random.seed``."""
+    """Record a generator with a seed from the program: a new one, or NumPy's global one after ``np.random.seed``."""
     if "numpy.random" not in sys.modules or not args or not isinstance(args[0], (int, np.integer)):
         return
     made = np.random.rand.__self__ if function is np.random.seed else result  # type: ignore[attr-defined]
@@ -332,12 +330,12 @@ def _captured_code(code: CodeType, by: str) -> CodeType | None:
 
 
 def _remember(code: CodeType, by: str, made: CodeType | None) -> None:
-    key, forget = id(code), _known[by].pop  # which is there when the process ends, too
+    key, forget = id(code), _known[by].pop  # the method also exists while the process ends
     _known[by][key] = weakref.ref(code, lambda _: forget(key, None)), made
 
 
 def is_program(file: str) -> bool:
-    """Whether a file is the user's program: none of fxlite, NumPy or the standard library."""
+    """Whether a file belongs to the user's program, and not to fxlite, NumPy or the standard library."""
     if file.startswith(REGENERATED):
         return False
     if is_own_file(file):
@@ -353,8 +351,8 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _recompiled(code: CodeType, by: str) -> CodeType | None:
-    """The code from its source, with calls captured; None where the source is not at hand, or not
-    the one that the code was made from."""
+    """The code compiled from its source with calls captured; None if the source is not available, or is not that
+    of the code."""
     source = "".join(linecache.getlines(code.co_filename))
     first = code.co_firstlineno
     statement = next((s for s in _statements(source) if _first_line(s) <= first <= (s.end_lineno or 0)), None)
@@ -367,7 +365,7 @@ def _recompiled(code: CodeType, by: str) -> CodeType | None:
     if by == "flow":
         rewriting = ControlFlow()
         rewritten = _compiled(rewriting, statement, code)
-        if len(rewritten) > 1:  # lambdas in one line
+        if len(rewritten) > 1:  # there are several lambdas on the line
             rewritten = [c for c in rewritten if _looks(c)[:2] == wanted[:2]]
         for (_, line), reason in rewriting.plain.items():
             _plain[code.co_filename, line] = reason
@@ -401,7 +399,7 @@ def is_captured(frame: FrameType | None) -> bool:
 
 
 def why_plain(frame: FrameType | None) -> str:
-    """Why the control flow of a running function cannot be captured, in words."""
+    """The reason why the control flow of a running function cannot be captured, in words."""
     frame = _program_frame(frame)
     if frame is None:
         return ""
@@ -413,10 +411,10 @@ def why_plain(frame: FrameType | None) -> str:
 
 
 def _compiled(rewriting: ast.NodeTransformer, statement: ast.stmt, code: CodeType) -> list[CodeType]:
-    """What a rewritten statement has in place of a code."""
+    """The code objects in a rewritten statement that correspond to the original one."""
     tree = ast.Module([rewriting.visit(_copy(statement))], [])
     flags = code.co_flags & _FUTURE
-    with warnings.catch_warnings():  # those of the program were shown when it was imported
+    with warnings.catch_warnings():  # warnings were shown when the program was imported
         warnings.simplefilter("ignore")
         try:
             whole = compile(tree, code.co_filename, "exec", flags=flags, dont_inherit=True)
@@ -461,7 +459,7 @@ def _is_like(a: CodeType, b: CodeType) -> bool:
 
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
-    """What tells functions in one line from each other, and source from what it was before."""
+    """A key that distinguishes functions on the same line, and changed source from the original."""
     names = frozenset(code.co_names) - {"call", "index", "part", "rounds", "slice", "subscript", "text", "in_text"}
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]

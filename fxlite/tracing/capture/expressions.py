@@ -1,8 +1,8 @@
-"""What rewritten expressions and stores ask (:mod:`fxlite.tracing.capture.rewrite`): ``and``,
+"""The helpers that rewritten expressions and stores call (:mod:`fxlite.tracing.capture.rewrite`): ``and``,
 ``or``, ``not``, ``a if c else b``, comparisons, stores into parts and attributes, calls.
 
-In: values, and functions that compute those that Python computes on a condition. Out: what plain
-Python gives where conditions are known while tracing; else what the graph's conditions give.
+In: values, and functions for values that Python computes only under a condition. Out: the result of plain
+Python if conditions are known while tracing, else that of conditions in the graph.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BINARY = {kind: (name, getattr(operator, f"__{name}__")) for kind, name in zip(_
 
 
 class Returned:
-    """A part was left by ``return value``."""
+    """The outcome of a part that was left by ``return value``."""
 
     __slots__ = ("value",)
 
@@ -82,11 +82,11 @@ def settled(outcome: Any) -> Any:
 
 
 class Expressions(Caller):
-    """See the module's text."""
+    """The helpers for expressions and stores; see the docstring of the module."""
 
     # -- conditions --------------------------------------------------------------------------------
     def truth(self, value: Any) -> Any:
-        """A condition: a bool, or a traced one where it is not known."""
+        """The truth of a value: a bool, or a traced one if it is not known."""
         if is_open(value):
             value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
         if not is_traced(value):
@@ -105,7 +105,7 @@ class Expressions(Caller):
         return value if value.type.dtype.is_bool else lookup("cast")(value, bool)
 
     def either(self, pred: Any, ways: Sequence[Part], places: Sequence[Place]) -> Any:
-        """Go both ways; what both leave behind."""
+        """Trace both ways; returns what they leave behind."""
         tracer = pred.tracer
         self._refuse_in_try(pred)
         try:
@@ -116,11 +116,11 @@ class Expressions(Caller):
             note_raised(tracer, pred if error.number == 0 else self.not_(pred), error.exception)
             try:
                 return ways[1 - error.number]()
-            except Exception as other:  # which of two it raises is not known
+            except Exception as other:  # it is not known which of the two is raised
                 raise (error if is_raised_by(other) else other) from None
 
     def _refuse_in_try(self, pred: Any) -> None:
-        """A statement that may catch what a way raises cannot be captured."""
+        """Raise an error inside a statement that may catch exceptions, because it cannot be captured."""
         tracer = pred.tracer
         if tracer.trying:
             tracer.swallowed = tracer.error(
@@ -155,7 +155,7 @@ class Expressions(Caller):
         return first
 
     def _both(self, truth: Any, first: Any, then: Part, name: str) -> Any:
-        """``first and then()``: computed both where that can do no harm."""
+        """``first and then()`` (or ``or``); both are computed if that is harmless."""
         way = run(Region(truth.tracer, "a condition", ()), then)
         calls = [node for node in way.region.graph.nodes if node.op == "call_function"]
         is_bool = truth is first and (type(way.outcome) is bool or _is_bool(way.outcome))
@@ -171,22 +171,22 @@ class Expressions(Caller):
         return truth.tracer.python_number(lookup("logical_not")(truth)) if is_traced(truth) else not truth
 
     def kept(self, test: Any, then: Part) -> Any:
-        """An element of a comprehension, on a condition."""
+        """An element of a comprehension that has a condition."""
         truth = self.truth(test)
         if not is_traced(truth):
             return then() if truth else DROPPED
         return Maybe(truth.tracer, truth, self.choose(truth, then, lambda: FILLER))
 
     def gathered(self, values: list[Any]) -> Any:
-        """The list that a comprehension makes of such elements."""
+        """The list that a comprehension makes from such elements."""
         return self.made([value for value in values if value is not DROPPED])
 
     def folded(
         self, function: Any, plain: Callable[[Any], Any], values: Any, element: Callable[[Any], Any], *default: Any
     ) -> Any:
-        """``sum``, ``any``, ``max``, ``next`` of a comprehension: a loop, where how many elements there are is no
-        number while tracing, or which one is the first. ``element``: of one value, whether it counts, and a function
-        that computes what it gives."""
+        """``sum``, ``any``, ``max`` or ``next`` of a comprehension. It becomes a loop if the number of elements, or
+        which one is the first, is not known while tracing. ``element`` maps a value to whether it counts, and to a
+        function that computes its element."""
         tracer = active_tracer.get()
         fold = _FOLDS.get(function) if tracer is not None else None
         over = counted(tracer, values) if tracer is not None and fold is not None else None
@@ -202,11 +202,10 @@ class Expressions(Caller):
         return self.either(truth, ways, ()).value
 
     def operated(self, symbol: str, left: Any, right: Any) -> Any:
-        """``left + right``; the operators of the program's own classes are captured as its functions
-        are."""
+        """``left + right`` and so on; operators of the program's own classes are captured like its functions."""
         name, plain = BINARY[symbol]
         sides = [(left, f"__{name}__", right)]
-        if not isinstance(left, (np.ndarray, np.generic)):  # which take any object for an element
+        if not isinstance(left, (np.ndarray, np.generic)):  # these treat any object as an element
             sides.append((right, f"__r{name}__", left))
         for owner, method, other in sides:
             function = getattr(type(owner), method, None)
@@ -262,15 +261,15 @@ class Expressions(Caller):
         return found if symbol == "In" else self.not_(found)
 
     def _index(self, tracer: Any, values: Sequence[Any], value: Any) -> Any:
-        """``values.index(value)``, an exception where it is not among them."""
+        """``values.index(value)``, with an exception if it is not among them."""
         truths = stacked(tracer, [self.truth(v == value) for v in values])
         place = tracer.python_number(lookup("argmax")(lookup("cast")(truths, "u8")))
         error = ValueError(f"{value} is not in the {type(values).__name__}")
         return tracer.unless(place, self.not_(lookup("any")(truths)), error)
 
     def holder(self, owner: Any, name: str) -> Any:
-        """Of what an attribute is read: what a property of the program's classes gives is computed by its
-        function, captured."""
+        """The object whose attribute is read. For a property of the program's classes, its captured function computes
+        the value."""
         if active_tracer.get() is None or isinstance(owner, (Proxy, ModuleType, type)):
             return owner
         found = next((vars(c)[name] for c in type(owner).__mro__ if name in vars(c)), None)
@@ -327,15 +326,15 @@ class Expressions(Caller):
         owner[index] = value
 
     def _set_somewhere(self, owner: list[Any], index: Any, value: Any) -> None:
-        """``values[i] = v`` for a position that is not known: each element may be the one."""
+        """``values[i] = v`` for an unknown position, which may be that of any element."""
         if len(owner) > _MOST_CHOSEN or not all(map(is_leaf, (*owner, value))):
             raise index.tracer.error(
                 f"an element of a list of {len(owner)} is set at a position that is not known while tracing",
                 "use an array: values = np.zeros(n), values[i] = ...",
                 index.node,
             )
-        place = index % len(owner)  # as it counts from the end
-        self.part(owner, index)[index]  # an error where it is outside
+        place = index % len(owner)  # negative positions count from the end
+        self.part(owner, index)[index]  # raises an error if it is out of range
         for number in range(len(owner)):
             self.set_item(
                 self.choose(place == number, lambda: value, partial(owner.__getitem__, number)), owner, number
@@ -343,7 +342,7 @@ class Expressions(Caller):
 
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         region = _region()
-        is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` goes into the memory of z
+        is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` writes into the memory of z
         if region is not None and not is_write and not region.owns(owner):
             note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
         setattr(owner, name, value)
@@ -366,13 +365,13 @@ class Expressions(Caller):
         self.set_attribute(self.updated(symbol, getattr(owner, name), other), owner, name)
 
     def enter_try(self) -> None:
-        """A ``try`` with handlers begins."""
+        """Called at the start of a ``try`` with handlers."""
         tracer = active_tracer.get()
         if tracer is not None:
             tracer.trying += 1
 
     def leave_try(self) -> None:
-        """It ends."""
+        """Called at the end of a ``try`` with handlers."""
         tracer = active_tracer.get()
         if tracer is not None:
             tracer.trying -= 1
@@ -450,7 +449,7 @@ class Expressions(Caller):
             ) from error
 
     def sliced(self, value: Any) -> Any:
-        """A slice, which of a list is a new one."""
+        """The result of a slice, which for a list is a new list."""
         return self.made(value) if type(value) is list else value
 
     def part(self, owner: Any, index: Any) -> Any:
@@ -487,7 +486,7 @@ def _refused(region: Region, value: Any, what: str) -> TraceError:
 
 
 def _refuse_several(value: Any) -> None:
-    """Refuse to change a list or dict that is one of two, which a condition decides."""
+    """Raise an error for a change of a list or dict that is one of two, depending on a condition."""
     tracer = active_tracer.get()
     if tracer is not None and id(value) in tracer.one_of_several:
         raise tracer.error(
@@ -501,7 +500,7 @@ Element = Callable[[Any], Any]
 
 
 def _total(symbol: str, start: int) -> Callable[..., Any]:
-    """All elements added up or multiplied."""
+    """The sum or product of all elements."""
 
     def fold(flow: Any, over: Counted, element: Element) -> Any:
         def add(number: Any, total: Any) -> Any:
@@ -515,7 +514,7 @@ def _total(symbol: str, start: int) -> Callable[..., Any]:
 
 
 def _first(flow: Any, over: Counted, is_it: Callable[[Any], Any], start: Any) -> tuple[Any, ...]:
-    """The first number from ``start`` on for which ``is_it``; and whether there is none."""
+    """The first number from ``start`` on for which ``is_it`` holds, and whether there is none."""
     last = over.bounds[1]
 
     def look(number: Any, none: Any) -> Any:
@@ -526,7 +525,7 @@ def _first(flow: Any, over: Counted, is_it: Callable[[Any], Any], start: Any) ->
 
 
 def _until(found: bool) -> Callable[..., Any]:
-    """Whether an element is true or not, as ``found`` says."""
+    """``any`` (``found`` is True) or ``all`` (False) of the elements."""
 
     def fold(flow: Any, over: Counted, element: Element) -> Any:
         def is_it(number: Any) -> Any:
@@ -540,7 +539,7 @@ def _until(found: bool) -> Callable[..., Any]:
 
 
 def _next(flow: Any, over: Counted, element: Element, *default: Any) -> Any:
-    """The first element; ``default``, or an exception, where there is none."""
+    """The first element; if there is none, ``default`` or an exception."""
     start, last = over.bounds
     while type(start) is int and type(last) is int and start < last:
         counts, then = element(start)
@@ -559,13 +558,13 @@ def _next(flow: Any, over: Counted, element: Element, *default: Any) -> Any:
 
 
 def _at(flow: Any, over: Counted, element: Element, place: Any, none: Any, error: Exception) -> Any:
-    """The element at a place, or an exception where there is none, which has the place behind the last one."""
+    """The element at a place, or an exception if the place is the one after the last element."""
     found = element(flow.choose(none, lambda: over.bounds[0], lambda: place))[1]()
     return active_tracer.get().unless(found, none, error)  # type: ignore[union-attr]
 
 
 def _extreme(symbol: str) -> Callable[..., Any]:
-    """The first of the elements that no other is greater, or less, than."""
+    """The first of the largest or smallest elements."""
 
     def fold(flow: Any, over: Counted, element: Element, key: Any = None) -> Any:
         def ranked(value: Any) -> tuple[Any, Any]:
@@ -605,7 +604,7 @@ _COPIES = (copy.copy, copy.deepcopy, sorted)
 
 
 def _is_copy(function: Any) -> bool:
-    """Whether it is ``values.copy`` of a list or dict."""
+    """Whether a function is ``values.copy`` of a list or dict."""
     return isinstance(getattr(function, "__self__", None), (list, dict)) and function.__name__ == "copy"
 
 
@@ -614,14 +613,15 @@ _MOST_CHOSEN = 64
 
 
 def _is_unknown(index: Any) -> bool:
-    """Whether it is one position that is not known while tracing."""
+    """Whether an index is a single position that is not known while tracing."""
     if not is_traced(index) or not isinstance(index, Proxy) or not index.is_typed:
         return False
     return not index.ndim and index.type.dtype.is_integer and known_value(index) is None
 
 
 def _is_one_object(value: Any, other: Any) -> bool:
-    """Whether Python has one object for each value that a traced one may have: ``flag is True``."""
+    """Whether Python has a single object for each possible value of a traced one, so that ``flag is True`` can be
+    computed."""
     kind = kind_of_number(value) if isinstance(value, PythonNumber) else None
     if kind is None:
         return isinstance(value, Proxy) and type(other) is np.bool_ and _is_bool(value)

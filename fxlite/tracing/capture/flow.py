@@ -1,13 +1,13 @@
-"""Control flow of a program: when it is captured, and what rewritten control flow asks
+"""Control flow of a program: when it is captured, and the helpers that rewritten control flow calls
 (:mod:`fxlite.tracing.capture.rewrite`).
 
-A tracer captures a program's calls first, which most programs need no more of; and where that does not do, because
-a value that is not known decides what Python does next, its control flow, too (:class:`Capturing`). Then, with
-values that are known while tracing, plain Python happens; what depends on values that are not becomes ``cond`` and
-loops of the graph (:mod:`fxlite.tracing.capture.regions`, :mod:`fxlite.tracing.capture.loops`).
+A tracer first captures only a program's calls, which suffices for most programs. If an unknown value decides what
+Python does next, it also captures control flow (:class:`Capturing`). Then constructs whose values are known while
+tracing run as in plain Python, and those that depend on other values become ``cond`` and loops of the graph
+(:mod:`fxlite.tracing.capture.regions`, :mod:`fxlite.tracing.capture.loops`).
 
-In: a condition, and the parts of a construct as functions. Out: an outcome: None where a part ran
-to its end, else what it was left by.
+In: a condition, and the parts of a construct as functions. Out: an outcome, which is None if a part ran to its end,
+else the jump by which it was left.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEFT = "a value that is not known while tracing decides whether it goes on"
 
 
 def _left(outcome: Outcome) -> Outcome:
-    """An outcome where it is known that there was a jump: if there is one only, it was that."""
+    """An outcome given that there was a jump: if only one kind is possible, it was that one."""
     ways = [kind for kind, flag in outcome.flags.items() if flag is not False]
     return Outcome({**outcome.flags, ways[0]: True}, outcome.value) if len(ways) == 1 else outcome
 
@@ -69,8 +69,8 @@ class Flow(Expressions):
     def if_left(
         self, test: Any, body: Part, orelse: Part | None, names: Names, rest: Part | None, one_side: bool
     ) -> Any:
-        """``if`` whose parts may be left by a jump, and the statements behind it. ``one_side``:
-        there is a part that never comes to its end, so that these are traced once."""
+        """``if`` with parts that may be left by a jump, and the statements that follow. ``one_side``: one part never
+        reaches its end, so that the statements that follow are traced once."""
         truth = self.truth(test)
         if not is_traced(truth):
             outcome = body() if truth else orelse() if orelse is not None else None
@@ -84,7 +84,7 @@ class Flow(Expressions):
         return outcome if one_side else self.then(outcome, rest, names)
 
     def then(self, outcome: Any, rest: Part | None, names: Names) -> Any:
-        """Run the statements behind a construct unless it was left by a jump."""
+        """Run the statements after a construct, unless it was left by a jump."""
         if rest is None:
             return outcome
         if not isinstance(outcome, Outcome):
@@ -102,14 +102,14 @@ class Flow(Expressions):
         return result
 
     def endless(self, outcome: Any) -> Any:
-        """What a loop was left by that has no other end."""
+        """The jump by which an endless loop was left."""
         return _left(outcome) if isinstance(outcome, Outcome) else outcome
 
     def returned(self, value: Any) -> Any:
         return Returned(value)
 
     def value(self, outcome: Any) -> Any:
-        """What a function returns that was left so."""
+        """The return value of a function with this outcome."""
         if not isinstance(outcome, Outcome):
             return None if outcome is None else outcome.value
         flag = outcome.flags["RETURN"]
@@ -123,7 +123,7 @@ class Flow(Expressions):
         )
 
     # -- loops -------------------------------------------------------------------------------------
-    # Of a loop ``names`` are those that its rounds bind, ``every`` one that these or its ``else`` do.
+    # For a loop, ``names`` are those that its iterations bind, and ``every`` also those that its ``else`` binds.
     def while_(
         self, test: Part, body: Part, orelse: Part | None, names: Names, exposed: Names, later: Names, every: Names
     ) -> Any:
@@ -158,7 +158,7 @@ class Flow(Expressions):
     def _left_later(
         self, tracer: Any, outcome: Outcome, parts: tuple[Part, Part, Part | None], names: Names, about: Variables
     ) -> Any:
-        """The rounds of a loop behind one that may have left it, as a branch."""
+        """The iterations that follow one that may have left the loop, as a branch."""
         test, body, orelse = parts
         left, end = self._any(outcome.flags.values()), self._ended(_left(outcome))
 
@@ -169,8 +169,7 @@ class Flow(Expressions):
         return self.either(left, (lambda: end, more), variables(names, parts))
 
     def _trial_of_while(self, tracer: Any, test: Part, body: Part, about: Variables, has_else: bool) -> Any:
-        """The outcome of a loop that stays one; None: its first rounds are decided while
-        tracing."""
+        """The outcome of a loop that stays a loop; None if its first iterations are decided while tracing."""
         found: list[Any] = []
 
         def trial() -> Any:
@@ -187,7 +186,7 @@ class Flow(Expressions):
         except FxliteError:
             if found != [True]:
                 raise
-            return None  # if it can be unrolled; else that says why
+            return None  # try to unroll it; if that is impossible, the error says why
         if not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
             return None
         loop = Loop(tracer, test, None, body, about, self, found[0] is True, has_else)
@@ -196,7 +195,7 @@ class Flow(Expressions):
         except FxliteError:
             if not loop.may_settle:
                 raise
-            return None  # a first round leaves another form or dtype, which may stay
+            return None  # the first iteration changes a form or dtype, and later ones may keep it
 
     def for_(
         self,
@@ -239,16 +238,16 @@ class Flow(Expressions):
         return self._rounds(elements, body, orelse, places)
 
     def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables) -> str:
-        """Why a loop of so many rounds stays one; empty if it does not."""
+        """The reason why a loop with this number of iterations stays a loop; empty if it does not."""
         if not over.count or Hint.of(tracer, body).unrolls:
             return ""
         if tracer.loops == "keep":
             return 'loops="keep"'
         try:
-            middle = over.count // 2  # an inner loop may have no rounds in the first one
+            middle = over.count // 2  # in the first iteration, an inner loop may have no iterations
             way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(middle)))
         except FxliteError:
-            Hint.of(tracer, body).unrolls = True  # if it can be; else that says why
+            Hint.of(tracer, body).unrolls = True  # if that is impossible, the error says why
             return ""
         size = way.region.size
         if isinstance(way.outcome, Outcome) and over.count > 1:
@@ -266,8 +265,8 @@ class Flow(Expressions):
     def _rounds(
         self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, places: Sequence[Place]
     ) -> Any:
-        """The rounds of a loop one after the other; those behind a jump that is not known while
-        tracing are traced as a branch."""
+        """The iterations of a loop in sequence; those after a jump that is not known while tracing are traced as a
+        branch."""
         for value in values:
             outcome = body(value)
             if isinstance(outcome, Outcome):
@@ -286,11 +285,11 @@ class Flow(Expressions):
         return orelse() if orelse is not None else None
 
     def _ended(self, outcome: Outcome) -> Any:
-        """The outcome of a loop that was left so."""
+        """The outcome of a loop whose last iteration had this outcome."""
         return settled(Outcome({**outcome.flags, "BREAK": False}, outcome.value))
 
     def _behind(self, outcome: Outcome, orelse: Part | None, names: Names) -> Any:
-        """The outcome of a loop that has stayed one, with its ``else``."""
+        """The outcome of a loop that stayed a loop, including its ``else``."""
         end = self._ended(outcome)
         left = [flag for flag in outcome.flags.values() if flag is not False]
         if orelse is None or any(flag is True for flag in left):
@@ -306,7 +305,7 @@ def _same(outcome: Any) -> Any:
 
 
 def _nothing() -> None:
-    """A part that is not there."""
+    """A part that does not exist."""
 
 
 def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names) -> Variables:
@@ -314,7 +313,7 @@ def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names
 
 
 def number_of_writes(nodes: Iterable[Any]) -> int:
-    """How many of these nodes write into parts of arrays; 0 where one of them gains by being unrolled."""
+    """The number of nodes that write into parts of arrays; 0 if unrolling helps one of them."""
     calls = [node for node in nodes if node.op == "call_function"]
     if any(node.target.kind in _LARGE and getattr(node.type, "rank", 0) > 1 for node in calls):
         return 0
@@ -336,7 +335,7 @@ class LoopTooLong(TraceError):
 
 
 class Capturing:
-    """What a tracer knows of how it captures the program that it traces."""
+    """The part of a tracer that controls how the program is captured."""
 
     graph: Graph
     #: The program's functions are captured: arrays that it makes are traced, see
@@ -346,7 +345,7 @@ class Capturing:
     decides_bools = False
 
     def __init__(self, loops: str) -> None:
-        """Raises OptionError unless ``loops`` is one of LOOPS."""
+        """Raises OptionError unless ``loops`` is one of :data:`LOOPS`."""
         if loops not in LOOPS:
             raise OptionError(f"loops={loops!r}: give one of {', '.join(map(repr, LOOPS))}")
         #: Which loops stay loops: "auto", those that would be long unrolled; "keep" or "unroll": of
@@ -355,27 +354,27 @@ class Capturing:
         self.captures_flow, self._measures = False, True
 
     def begin_capture(self) -> None:
-        """A trace begins."""
+        """Called at the start of a trace."""
         #: Whether something asked for a value that is not known, and whether a condition did: the
         #: program may have caught the error.
         self.needs_flow = self.was_asked = False
         #: How many ``try`` statements of the program run, and an error that one may have caught.
         self.trying = 0
         self.swallowed: FxliteError | None = None
-        self.asserting = 0  # how many ``assert`` statements
+        self.asserting = 0  # the number of ``assert`` statements around the running code
         #: What tracing loops has shown, by the code of their bodies; and what became of statements:
         #: (statement, text) by place.
         self.loop_hints: dict[Any, Any] = {}
         self.notes: dict[Location | None, tuple[str, str]] = {}
 
     def captured(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the program, as it is to be run."""
+        """A function of the program in the form in which it is run."""
         if not self.captures:
             return function
         return captured(function, "flow" if self.captures_flow else "")
 
     def attempts(self, trace: Callable[[], None]) -> None:
-        """Trace the program, with its control flow where it cannot be traced without."""
+        """Trace the program, and if that fails, trace it with captured control flow."""
         self.captures_flow, self._measures = self.loops == "keep", self.loops == "auto"
         first: Exception | None = None
         try:
@@ -399,26 +398,26 @@ class Capturing:
         trace()
 
     def _check(self) -> None:
-        """An error that the program has caught is one nevertheless."""
+        """Raise an error of the trace that the program has caught."""
         if self.swallowed is not None:
             raise self.swallowed
 
     def decide(self, value: Any) -> bool:
-        """A condition of captured control flow, where a subclass says what ``if x`` does."""
+        """The truth of a condition in captured control flow, if a subclass decides what ``if x`` does."""
         return bool(value)
 
     def note_statement(self, statement: str, text: str) -> None:
-        """Note what became of a statement of the program; the ledger says it."""
+        """Record in the ledger what became of a statement of the program."""
         self.notes[here(2)] = statement, text
 
     @property
     def measures_loops(self) -> bool:
-        """Whether loops are looked at while they are unrolled."""
+        """Whether loops are measured while they are unrolled."""
         return self._measures
 
     def measured(self, values: Iterable[Any], count: int) -> Iterator[Any]:
-        """What a loop of ``count`` rounds goes through, one after the other; an error once it shows
-        that all would take very many nodes. Raises LoopTooLong."""
+        """The values of a loop with ``count`` iterations, one after another. Raises LoopTooLong once it is clear that
+        all iterations would take very many nodes."""
         before = len(self.graph.nodes)
         for number, value in enumerate(values):
             made = len(self.graph.nodes) - before

@@ -1,10 +1,10 @@
-"""What the tracer answers in place of Python's builtins, where the control flow of a program is captured.
+"""The tracer's results for Python's builtins, if the control flow of a program is captured.
 
-What a loop can go through by numbers: ranges, arrays along their first axis, and ``enumerate``, ``zip``,
-``reversed`` and ``itertools.product`` of these, also where a bound or a length is not known while tracing, as
-:class:`Counted`: how many elements there are, and the element of a number. And Python's numbers of traced values,
-``int(x)``, ``float(x)``, ``round(x)``, ``math.sqrt(x)``: numbers of Python that are not known while tracing.
-Where Python raises (``math.sqrt(-1)``, ``int(nan)``) they are what NumPy computes: a graph has no exceptions.
+Iterables over which a loop can go by number: ranges, arrays along their first axis, and ``enumerate``, ``zip``,
+``reversed`` and ``itertools.product`` of these, even if a bound or a length is not known while tracing. They become
+:class:`Counted`: the number of elements, and the element with a given number. Also Python numbers from traced values,
+``int(x)``, ``float(x)``, ``round(x)``, ``math.sqrt(x)``, which are not known while tracing. Where Python raises an
+exception (``math.sqrt(-1)``, ``int(nan)``), they have the value that NumPy computes, as a graph has no exceptions.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Counted:
-    """``count`` elements (an int, a named size, or a traced number); ``item(k)`` is that of a
-    number, which may be traced. ``bounds``: of a range with step 1, whose elements are numbers."""
+    """``count`` elements (an int, a named size, or a traced number), of which ``item(k)`` returns the one with a
+    number, which may be traced. ``bounds``: those of a range with step 1, whose elements are numbers."""
 
     def __init__(
         self, tracer: Tracer, count: Any, item: Callable[[Any], Any], bounds: tuple[Any, Any] | None = None
@@ -51,7 +51,7 @@ class Counted:
         self.is_rest = False
 
     def rest(self) -> Counted:
-        """All elements but the first one."""
+        """All elements except the first one."""
         bounds = (self.bounds[0] + 1, self.bounds[1]) if self.is_range else None
         found = Counted(self.tracer, self.count - 1, lambda k: self.item(k + 1), bounds)
         found.is_rest = True
@@ -73,7 +73,7 @@ class Counted:
 
 
 def counted(tracer: Tracer, value: Any) -> Counted | None:
-    """What a ``for`` statement goes through, by numbers; None where that cannot be."""
+    """The values over which a ``for`` statement iterates, by number; None if that is impossible."""
     if isinstance(value, Counted):
         return value
     if isinstance(value, range):
@@ -99,7 +99,7 @@ def _is_counted(value: Any) -> bool:
 
 
 def _known_bound(value: Any) -> Any:
-    """A bound of a range: an int where that is known."""
+    """A bound of a range, as an int if it is known."""
     known = known_value(value) if is_traced(value) else None
     return value if known is None else int(known[()])
 
@@ -122,7 +122,7 @@ def _range(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[st
     if type(step) is int and step == 1:
         count = _at_least_0(tracer, stop - start) if len(args) > 1 else _at_least_0(tracer, stop)
         return Counted(tracer, count, lambda k: start + k, (start, stop))
-    if type(step) is int and not is_traced(start) and not is_traced(stop):  # the count is a size, too
+    if type(step) is int and not is_traced(start) and not is_traced(stop):  # then the count is a size
         span = stop - start if step > 0 else start - stop
         count = _at_least_0(tracer, (span + (abs(step) - 1)) // abs(step))
         return Counted(tracer, count, lambda k: start + k * step)
@@ -205,7 +205,7 @@ def _repeat(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _product(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``itertools.product``: the last part fastest."""
+    """``itertools.product``, in which the last part varies fastest."""
     repeat = kwargs.get("repeat", 1)
     if type(repeat) is not int or kwargs.keys() - {"repeat"}:
         return function(*args, **kwargs)
@@ -248,14 +248,14 @@ Answer = Callable[..., Any]
 
 
 def _open(value: Any) -> bool:
-    """Whether a value is one number that is not known while tracing."""
+    """Whether a value is a single number that is not known while tracing."""
     if not is_traced(value) or not value.is_typed or known_value(value) is not None:
         return False
     return all(size == 1 for size in value.type.shape)
 
 
 def _number(value: Any, kind: type) -> PythonNumber:
-    """A value as a number of Python."""
+    """A value as a Python number."""
     if value.type.shape:
         value = lookup("reshape")(value, ())
     if value.type.dtype is not DTYPES[kind]:
@@ -276,19 +276,19 @@ _MOST_LISTED = 4096
 
 
 def list_of(x: Any) -> Any:
-    """``x.tolist()``: the elements as numbers of Python, in lists as x has axes."""
+    """``x.tolist()``: the elements as Python numbers, in lists nested like the axes of x."""
     if not x.is_typed or known_value(x) is not None:
         return x.tolist()
     if not x.ndim:
         return number_of(x)
-    count = len(x)  # which a named size refuses
+    count = len(x)  # raises an error for a named size
     if int(x.size) > _MOST_LISTED:
         raise x.tracer.error(f"a list of {x.size} elements is made of {x.node.name}", "keep it an array", x.node)
     return [list_of(x[number]) for number in range(count)]
 
 
 def _size_as_number(tracer: Tracer, value: Any) -> Any:
-    """A named size as the number that it is when the program runs; anything else as it is."""
+    """A named size as the number that it is at run time; any other value unchanged."""
     return tracer.number_of_size(value) if isinstance(value, shapes.NamedDim) else value
 
 
@@ -322,7 +322,7 @@ def _power(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _mathematical(computed: Callable[..., Any], kind: type, of: type = float) -> Answer:
-    """A function of numbers of the type ``of``, which gives one of ``kind``, or several."""
+    """A function of numbers of the type ``of`` that returns a number of ``kind``, or several."""
 
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
         args = tuple(_size_as_number(tracer, a) for a in args)
@@ -353,7 +353,7 @@ def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) ->
 
 
 def _bisected(side: Any) -> Answer:
-    """``bisect.bisect_left(values, x)``: the position in values that ascend."""
+    """``bisect.bisect_left(values, x)`` and so on: the position in ascending values."""
 
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
         if len(args) < 2 or not any(map(holds_computed, args)):
@@ -384,7 +384,7 @@ _LARGEST_ROOT = 3037000499
 
 
 def _whole_root(n: Any) -> Any:
-    """``math.isqrt(n)``: the root of a float may lie one beside it."""
+    """``math.isqrt(n)``, computed from the square root of a float, which may be off by one."""
     root = np.minimum(np.floor(np.sqrt(n)).astype(np.int64), _LARGEST_ROOT)
     root = root - (root * root > n)
     return root + ((root < _LARGEST_ROOT) & ((root + 1) * (root + 1) <= n))
@@ -412,7 +412,7 @@ _COMPLEX = {complex: "sqrt exp log10 sin cos tan sinh cosh tanh", bool: "isnan i
 
 
 def _log(kind: type) -> Answer:
-    """``math.log(x)``, ``math.log(x, base)``, and cmath's."""
+    """``math.log(x)``, ``math.log(x, base)``, and those of cmath."""
 
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
         parts = [_mathematical(np.log, kind, of=kind)(tracer, function, (a,), kwargs) for a in args]

@@ -1,8 +1,8 @@
-"""Values that are known while tracing: what a program computes of its own arrays and numbers alone.
+"""Values that are known while tracing, because a program computes them only from its own arrays and numbers.
 
-In: a traced value. Out: the array that it holds in every run of the program, where Python asks for
-it (``if``, ``range(n)``, an index), else None. It is computed by NumPy once, when it is first asked
-for. Weights and inputs are never known.
+In: a traced value. Out: the array that it is in every run of the program, for uses in which Python needs a value
+(``if``, ``range(n)``, an index), or None. NumPy computes it once, on the first use. Weights and inputs are never
+known.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ _UNKNOWN = ("random", "opaque", "control")
 
 
 def known_value(proxy: Proxy) -> np.ndarray[Any, Any] | None:
-    """What a traced value holds, where that depends on no input and no weight. The array is for
-    reading."""
+    """The array for a traced value that depends on no input and no weight; else None. It is only for reading."""
     found: np.ndarray[Any, Any] | None = _value(proxy.tracer, proxy.node)
     return found
 
 
 def require_one_truth(value: Proxy) -> None:
-    """Raise the error of ``if x`` of an array that has not one element, as NumPy does."""
+    """Raise the error of ``if x`` for an array that does not have exactly one element, as NumPy does."""
     if value.is_typed and any(size != 1 for size in value.type.shape):
         raise value.tracer.error(
             f"the truth of an array is not one bool: {value.node.name} is {value.type}",
@@ -46,8 +45,8 @@ def require_one_truth(value: Proxy) -> None:
 
 
 def as_known_number(value: Any) -> Any:
-    """A traced number of NumPy or Python that is known while tracing as that number, which may be an axis, a
-    size or a count; anything else as it is."""
+    """The number for a traced number that is known while tracing, so that it can be an axis, a size or a count; any
+    other value unchanged."""
     if not is_traced(value) or not value.is_typed or value.type.shape or is_number(value) is not True:
         return value
     known = known_value(value)
@@ -77,7 +76,7 @@ def _value(tracer: Tracer, node: Node) -> Any:
 
 
 def _may_be_known(tracer: Tracer, node: Node) -> bool:
-    """Whether what a node holds is known where that of its operands is."""
+    """Whether the value of a node is known if those of its operands are."""
     if node.op == "get_attr":
         return node in tracer.own_constants
     if node.op != "call_function" or node.is_impure() or node.target.kind in _UNKNOWN:
@@ -94,15 +93,15 @@ def _compute(tracer: Tracer, node: Node) -> Any:
     try:
         return node.target.evaluate(node.target.bind(args, kwargs))
     except (ArithmeticError, LookupError, TypeError, ValueError):
-        return None  # the program will say so when it runs
+        return None  # the program raises the error when it runs
     finally:
         active_tracer.reset(token)
 
 
 def fold_known(tracer: Tracer) -> None:
-    """Put constants in place of what is known, and erase what nobody reads then: it was written
-    over, or Python only asked what it holds. A new array that is written into stays as it is, and
-    so does a large one that is made of a few numbers."""
+    """Replace known values by constants, and erase nodes that are then no longer read: they were overwritten, or
+    only Python needed their values. A new array that is written into stays, and so does a large one that is made
+    from a few numbers."""
     graph, known = tracer.graph, set[Node]()
     for node in graph.nodes:
         if _may_be_known(tracer, node) and known.issuperset(node.all_input_nodes):
@@ -123,7 +122,7 @@ def fold_known(tracer: Tracer) -> None:
 
 
 def _stays(node: Node) -> bool:
-    """Whether an array is written into, or large and made of a few numbers."""
+    """Whether an array is written into, or is large and made from a few numbers."""
     if node.target.kind != "creation":
         return False
     updates = [user for user in node.users if user.op == "call_function"]

@@ -1,10 +1,10 @@
-"""Lists of which it is not known while tracing whether they have some of their elements: ``[v for v in x if v > 0]``,
-and ``found.append(v)`` in a branch.
+"""Lists some of whose elements exist only under conditions that are not known while tracing:
+``[v for v in x if v > 0]``, and ``found.append(v)`` in a branch.
 
-In: the conditions and values of these elements. Out: a list of Python with a :class:`Maybe` in the place of each
-of them. Python's ``len``, ``sum``, ``math.prod``, ``any``, ``all``, ``min`` and ``max`` of such a list are computed;
-for NumPy, for loops and as a result of the program it is an array of the selected elements
-(:mod:`fxlite.tracing.selections.masked`). Whatever else reads an element that may not be there is an error.
+In: the conditions and values of these elements. Out: a Python list with a :class:`Maybe` for each of them. Python's
+``len``, ``sum``, ``math.prod``, ``any``, ``all``, ``min`` and ``max`` of such a list are computed. For NumPy, for
+loops, and as a result of the program it is an array of the selected elements
+(:mod:`fxlite.tracing.selections.masked`). Any other read of an element that may not exist raises an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DROPPED: Any = object()
 
 
 class Contents(Place):
-    """What a list holds."""
+    """The contents of a list, as a place."""
 
     __slots__ = ()
 
@@ -46,12 +46,12 @@ class Contents(Place):
 
 
 def is_open(value: Any) -> bool:
-    """Whether it is a list that may not have some of its elements."""
+    """Whether a value is a list some of whose elements may not exist."""
     return type(value) is list and any(type(part) is Maybe for part in value)
 
 
 def refuse(tracer: Tracer, what: str) -> Any:
-    """Raise the error for what is done to such a list."""
+    """Raise the error for an unsupported operation on such a list."""
     raise tracer.error(f"{what} a list of which it is not known while tracing which elements it has", HOW_TO_TAKE)
 
 
@@ -70,7 +70,7 @@ def _dtypes(tracer: Tracer, value: Any) -> set[dtypes.DType]:
 
 
 def as_array(tracer: Tracer, values: list[Any]) -> Any:
-    """The elements that there are, as an array."""
+    """The existing elements as an array."""
     truths, parts = _parts(values)
     if len(set[Any]().union(*(_dtypes(tracer, part) for part in parts))) != 1:
         refuse(tracer, "values of different types, or no numbers, are in")
@@ -87,7 +87,7 @@ def closed(value: Any, tracer: Tracer) -> Any:
 
 
 def listed(values: list[Any]) -> Callable[[Any], list[Any]]:
-    """Makes of an array the list that the program gives."""
+    """A function that converts an array to the list that the program returns."""
     _, parts = _parts(values)
     leaves = [leaf for part in parts for _, leaf in pytree.leaves(part)]
     plain = all(hasattr(v, "python_type") or isinstance(v, (int, float, complex)) for v in leaves)
@@ -126,7 +126,7 @@ def _all(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
 
 
 def _is_beyond(tracer: Tracer, relation: str, one: Any, other: Any) -> Any:
-    """``one > other`` or ``one < other``, of numbers, or of tuples of them from the first parts on."""
+    """``one > other`` or ``one < other``, for numbers or, in lexicographic order, for tuples of numbers."""
     if is_leaf(one) and is_leaf(other):
         return lookup(relation)(one, other)
     if not (isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other)):

@@ -1,9 +1,9 @@
-"""Loops that stay loops: ``while``, and ``for`` over what has numbers.
+"""Loops that stay loops: ``while``, and ``for`` over elements that can be accessed by number.
 
-In: the parts of a loop as functions, and what is known of its variables. Out: one ``while_loop``
-or ``fori_loop`` of the graph, which *carries* what a round leaves to the next one: variables,
-attributes and items, and arrays that are written into. The body is traced until it is known what
-that is, and of which types; nothing of an attempt stays but the last.
+In: the parts of a loop as functions, and facts about its variables. Out: one ``while_loop`` or ``fori_loop`` of the
+graph. It *carries* the values that an iteration (also called a round) passes to the next one: variables, attributes
+and items, and arrays that are written into. The body is traced repeatedly until these values and their types are
+known; only the last attempt is kept.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _FLAG = number_kind(bool)
 
 
 class CannotKeep(TraceError):
-    """A loop cannot stay one; it may be unrolled."""
+    """A loop cannot stay a loop; unrolling it may be possible."""
 
 
 @dataclass(frozen=True)
 class Variables:
-    """What is known of the variables that a loop sets: those that a round may read as the round
-    before left them, and those that are read behind the loop."""
+    """Facts about the variables that a loop sets: those that a round may read as the previous round left them, and
+    those that are read after the loop."""
 
     places: Sequence[Place]
     exposed: frozenset[str]
@@ -72,43 +72,43 @@ class Variables:
 
 @dataclass
 class _Entry:
-    """What a place holds from round to round: leaves of these kinds."""
+    """The value that a place carries from round to round: leaves of these kinds."""
 
     structure: Any
     values: list[Any]
     kinds: list[Kind]
     inputs: list[Any] = field(default_factory=list)
-    inner: Any = None  # what a round is given
+    inner: Any = None  # the value at the start of a round
 
     def built(self, values: Iterable[Any]) -> Any:
-        """A value of this form, of other leaves."""
+        """A value of this form with other leaves."""
         return put_together(self.structure, values)
 
 
 @dataclass
 class Hint:
-    """What tracing a loop has shown, for the next time that it is traced."""
+    """The facts that tracing a loop has shown, for the next time that it is traced."""
 
     roots: dict[View, None] = field(default_factory=dict)
     kinds: dict[Place, list[Kind]] = field(default_factory=dict)
     #: Of a carried integer that may become large: a bound of it before the loop, and in all rounds.
     magnitudes: dict[tuple[Place, int], tuple[float, float]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
-    selected: set[Place] = field(default_factory=set)  # a round leaves selected elements there
-    apart: set[Place] = field(default_factory=set)  # and other ones than in other places
-    unrolls = False  # it cannot stay a loop
-    settles = False  # after a first round it may
+    selected: set[Place] = field(default_factory=set)  # places where a round leaves selected elements
+    apart: set[Place] = field(default_factory=set)  # those of them with another selection than other places
+    unrolls = False  # the loop must be unrolled
+    settles = False  # it may stay a loop after its first round
 
     @staticmethod
     def of(tracer: Tracer, body: Callable[..., Any]) -> Hint:
-        """What is known of the loop with a body."""
+        """The facts about the loop with this body."""
         found: Hint = tracer.loop_hints.setdefault(body.__code__, Hint())
         return found
 
 
 class Loop:
-    """A loop while it is traced. ``test`` is its condition, or ``over`` what it goes through;
-    ``runs``: it is known to run a first round; ``has_else``: what stands behind it depends on how it ends."""
+    """A loop while it is traced. ``test`` is its condition, or ``over`` holds the values over which it iterates.
+    ``runs``: it is known to have a first round. ``has_else``: the code after it depends on how it ends."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class Loop:
         self.what = "a while loop" if test is not None else "a for loop"
         self.hint = Hint.of(tracer, body)
         self.entries: dict[Place, _Entry] = {}
-        self.sharing: dict[Place, Place] = {}  # a selection, and another of the same positions
+        self.sharing: dict[Place, Place] = {}  # a selection, and another one of the same positions
         self.extra: list[Place] = []  # attributes and items that the body sets
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
         self.doubts: dict[Memory, str] = {}  # that a round leaves in memory around the loop
         self.leaving: list[str] = []  # the jumps that may leave the loop
-        self.changes = False  # a value has another form, shape or dtype after a round
+        self.changes = False  # whether a round changes the form, shape or dtype of a value
 
     def _is_around(self, root: View) -> bool:
         graphs: list[Graph] = [self.tracer.graph, *(b.outer for b in self.tracer.bodies)]
@@ -140,7 +140,7 @@ class Loop:
 
     # -- what is carried ---------------------------------------------------------------------------
     def _prepare(self) -> None:
-        """Entries for the places that rounds leave to each other."""
+        """Make entries for the places that rounds pass on to each other."""
         self.entries, self.sharing = {}, {}
         exposed = [p for p in self.variables.places if p.name in self.variables.exposed]
         for place in (*exposed, *self.extra):
@@ -161,7 +161,7 @@ class Loop:
             self.entries[place] = entry
 
     def _entry(self, value: Any, name: str) -> _Entry | None:
-        """The leaves of a value; None where there are others than arrays and numbers."""
+        """The entry for a value; None if it has leaves other than arrays and numbers."""
         found: list[Any] = []
 
         def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> Any:
@@ -178,8 +178,8 @@ class Loop:
         return _Entry(structure, found, kinds)
 
     def _runs(self) -> bool:
-        """Whether the loop runs a first round; of a loop that runs as often as a named size says,
-        that is required."""
+        """Whether the loop has a first round. If the number of rounds is a named size, this adds the condition that
+        it has."""
         count = self.over.count if self.over is not None else None
         if not self.runs and isinstance(count, NamedDim):
             self.tracer.require(count.expr, ">=", 1)
@@ -188,12 +188,12 @@ class Loop:
 
     @property
     def may_settle(self) -> bool:
-        """Whether what keeps the loop from staying one may be gone after a first round, which it is known to run."""
+        """Whether the obstacle to keeping the loop may disappear after its first round, which it is known to have."""
         return self.changes and self._runs()
 
     # -- one attempt -------------------------------------------------------------------------------
     def _region(self, index: bool) -> tuple[Region, Any]:
-        """A region with inputs for all that is carried."""
+        """A region with inputs for all carried values."""
         tracer = self.tracer
         region = Region(tracer, self.what, [*self.variables.places, *self.entries, *self.fixed])
         number = None
@@ -221,13 +221,13 @@ class Loop:
         return region, number
 
     def _input(self, region: Region, name: str, before: Any, kind: Kind) -> Any:
-        """What a round sees of a leaf; of rank 0 it is an array, or a number, as before the loop."""
+        """A leaf as a round sees it; with rank 0 it is an array or a number, whichever it was before the loop."""
         immutable = is_number(before) if is_traced(before) and not before.type.shape else True
         refusal = "is an input that may be an immutable number" if immutable is None else ""
         return region.own(name, kind.type, bool(kind.number), refusal, immutable)
 
     def _enter(self) -> None:
-        """Let the program see what is carried, in place of what there was before the loop."""
+        """Replace the values from before the loop by the carried ones, so that the program sees these."""
         carried = set(self.entries)
         for place in self.variables.places:
             if place in carried or place in self.fixed:
@@ -249,7 +249,7 @@ class Loop:
             leave_in_doubt(self.tracer, (memory,), why)
 
     def _with_shared_mask(self, place: Place, leaves: list[Any], of: Callable[[_Entry], list[Any]]) -> list[Any]:
-        """The leaves of a place; of a selection with the mask of another one that selects the same."""
+        """The leaves of a place; for a selection, with the mask of another one that selects the same positions."""
         entry = self.entries[place]
         if entry.structure.kind != "masked" or place in self.hint.apart:
             return leaves
@@ -270,7 +270,7 @@ class Loop:
         )
 
     def _attempt(self) -> tuple[Way | None, Way]:
-        """Trace condition and body with what is known to be carried."""
+        """Trace the condition and the body with the values that are known to be carried."""
         condition = None
         if self.test is not None or self.leaving:
             region, number = self._region(index=self.over is not None)
@@ -289,8 +289,8 @@ class Loop:
         return condition, run(region, lambda: self._round(number))
 
     def _ask_in_body(self) -> None:
-        """Make ``while True: if not test: break`` of a loop whose condition changes something, as an assignment in it
-        does, or an integer of Python that may become too large."""
+        """Turn the loop into ``while True: if not test: break`` if its condition changes something, by an assignment
+        in it or with a Python integer that may become too large."""
         test, body = self.test, self.body
         assert test is not None
 
@@ -303,12 +303,12 @@ class Loop:
         self.test, self.body = (lambda: True), asked
 
     def _asked(self, number: Any) -> Any:
-        """Whether there is another round."""
+        """The condition for another round."""
         self._enter()
         over, test = self.over, self.test
         ask: Callable[[], Any] = (lambda: number < over.bounds[1]) if over is not None else test  # type: ignore[assignment]
         code = self.tracer.raised.code
-        if type(code) is not int:  # nothing goes on behind an exception
+        if type(code) is not int:  # the loop does not continue after an exception
             going_on = ask
 
             def ask() -> Any:
@@ -326,7 +326,7 @@ class Loop:
         return self.body(number if self.over.is_range else self.over.item(number))
 
     def _has_changed(self, region: Region, place: Place, value: Any) -> bool:
-        """Whether the condition leaves something else in a place than it was given."""
+        """Whether the condition changes the value of a place."""
         before = region.places[place]
         entry = self.entries.get(place)
         if entry is None:
@@ -337,8 +337,8 @@ class Loop:
         return value is not entry.inner and any(a is not b for a, b in zip(found.values, entry.inputs))
 
     def record(self) -> Outcome:
-        """Trace the loop until it is known what it carries, record it, and let the program see what
-        it leaves behind."""
+        """Trace the loop until the values that it carries are known, record it, and set the values that it leaves
+        behind."""
         for _ in range(_MOST_ATTEMPTS):
             self._prepare()
             condition, way = self._attempt()
@@ -347,9 +347,9 @@ class Loop:
             return self._recorded(condition, way)
         raise CannotKeep(str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it")))
 
-    # -- what an attempt shows ---------------------------------------------------------------------
+    # -- results of an attempt ---------------------------------------------------------------------
     def _learned(self, way: Way) -> bool:
-        """Whether the attempt has shown that something else is carried than was assumed."""
+        """Whether the attempt has shown that other values are carried than was assumed."""
         new_roots = [r for r in way.nodes if r not in self.roots]
         self.roots += new_roots
         self.hint.roots.update(dict.fromkeys(new_roots))
@@ -372,7 +372,7 @@ class Loop:
                     )
                 self.extra.append(place)
                 learned = True
-        fixed = list(self.fixed.items())  # in this attempt
+        fixed = list(self.fixed.items())  # those of this attempt
         for place, entry in list(self.entries.items()):
             learned = self._compared(place, entry, way) or learned
         for place, reason in fixed:
@@ -386,7 +386,7 @@ class Loop:
         return learned
 
     def _compared(self, place: Place, entry: _Entry, way: Way) -> bool:
-        """Compare what a round leaves in a place with what it was given; whether that differs."""
+        """Compare the values of a place before and after a round; returns whether they differ."""
         after = way.values[place]
         if isinstance(after, Unavailable):
             self.fixed[place] = after
@@ -401,12 +401,12 @@ class Loop:
         if entry.structure is pytree.LEAF and after is entry.inputs[0]:
             root = root_of(view_of(after))
             if root in way.region.written and is_number(after) is False:
-                self.hint.whole.add(place)  # written into, but always this array
+                self.hint.whole.add(place)  # it is written into, but stays the same array
                 self.fixed[place] = None
                 return True
         is_other = any(a is not b for a, b in zip(found.values, entry.inputs))
         if _is_selected(entry) and after is entry.inner and (is_other or _is_written(entry, way.region)):
-            self.hint.whole.add(place)  # the same one, as NumPy's += leaves it
+            self.hint.whole.add(place)  # it stays the same one, as with NumPy's +=
             self.fixed[place] = None
             return True
         if place in self.sharing:
@@ -426,7 +426,7 @@ class Loop:
         return True
 
     def _overflows(self, way: Way) -> bool:
-        """Whether the attempt has shown that integers of Python may become larger than it has taken into account."""
+        """Whether the attempt has shown that Python integers may become larger than it assumed."""
         carried: list[tuple[Node, Any, float]] = []
         keys = []
         for place, entry in self.entries.items():
@@ -445,7 +445,7 @@ class Loop:
         return sizes is not None
 
     def _differs(self, place: Place, reason: str, advice: str) -> bool:
-        """A place has another form, shape or dtype after a round, so that it cannot be carried."""
+        """Handle a place with another form, shape or dtype after a round, which therefore cannot be carried."""
         self.fixed[place] = Unavailable(self.tracer, reason, advice)
         self.changes = True
         return True
@@ -504,7 +504,7 @@ class Loop:
                 "leave it with break or return",
             )
         if not carried:
-            return Outcome()  # a loop that leaves nothing behind
+            return Outcome()  # the loop leaves nothing behind
         nodes = self._record(condition, way, carried)
         results = iter([as_value(self.tracer, n, k) for n, (_, _, k) in zip(nodes, carried)])
         found = Outcome()
@@ -518,7 +518,7 @@ class Loop:
         if returned is not None:
             found.value = returned.built(results)
         if condition is not None and condition.outcome is True and len(self.leaving) == 1:
-            found.flags[self.leaving[0]] = True  # it ends in no other way
+            found.flags[self.leaving[0]] = True  # it cannot end in any other way
         return found
 
     def _returned(self, outcome: Outcome) -> _Entry | None:
@@ -533,8 +533,8 @@ class Loop:
         return found
 
     def _temporary(self, place: Place, way: Way) -> tuple[Place, list[Any], _Entry] | None:
-        """A variable that each round sets anew, and that is read behind the loop: what it is before
-        the loop, and after a round; also an attribute or item that no round reads before it sets it."""
+        """The entry for a variable that each round sets and that is read after the loop: its values before the loop
+        and after a round. This also covers an attribute or item that no round reads before it sets it."""
         variables, after = self.variables, way.values[place]
         is_unread = isinstance(self.fixed.get(place), Unavailable) and not isinstance(after, Unavailable)
         if not is_unread and (place.name in variables.exposed or place.name not in variables.later):
@@ -551,7 +551,7 @@ class Loop:
         return (place, [FILLER] * len(found.kinds), found) if self._runs() else None
 
     def _record(self, condition: Way | None, way: Way, carried: list[_Carried]) -> list[Node]:
-        """Record the loop; the nodes of its results, without that of a number of a round."""
+        """Record the loop; returns the nodes of its results, without that for the number of the round."""
         tracer, over = self.tracer, self.over
         is_while, counts = condition is not None, over is not None
         region = way.region
@@ -581,9 +581,9 @@ class Loop:
         arguments |= {"lower": bounds[0], "upper": bounds[1]}
         return record_control(tracer, lookup("fori_loop"), arguments)
 
-    # -- what it leaves behind ---------------------------------------------------------------------
+    # -- values after the loop ---------------------------------------------------------------------
     def _arrays(self, way: Way) -> list[Array]:
-        """The arrays that are carried under names."""
+        """The carried arrays, with the names under which they are carried."""
         found = []
         for place, entry in self.entries.items():
             after = self._entry(way.values[place], place.name)
@@ -594,7 +594,7 @@ class Loop:
         return found
 
     def _leave(self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]) -> None:
-        """Set what the loop has set to its results."""
+        """Set the places that the loop has set to its results."""
         tracer, variables, done = self.tracer, self.variables, set[Place]()
         leaves: list[_Leaf] = []
         ends: dict[Place, list[Any]] = {}
@@ -628,8 +628,8 @@ class Loop:
                 assign(tracer, place, after if unset else self._unset(place))
 
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
-        """Note of arrays behind the loop which others they may be: what a round hands on under this name or, by way of
-        another round, under another one."""
+        """Record which other arrays those after the loop may be: the values that a round passes on under this name or,
+        by way of another round, under another one."""
         arrays = [leaf for leaf in leaves if leaf[3].type.shape and is_traced(leaf[2])]
         given = {memory_of(leaf[1]): leaf for leaf in arrays if leaf[1] is not None}
         found: list[tuple[Memory, set[Memory]]] = []
@@ -687,9 +687,9 @@ Array = tuple[str, Any, Any, Any]
 
 
 def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Array]) -> list[tuple[Memory, str]]:
-    """Carried arrays are of their own: where a round writes into one, no other may share its
-    memory. Raises TraceError where that is not so, or not known. Gives the memory of which it is
-    not known behind the loop what stands in it, and why."""
+    """Check that carried arrays are independent: if a round writes into one, no other may share its memory. Raises
+    TraceError if it does, or if that is not known. Returns the memories whose contents are not known after the
+    loop, with the reasons."""
     given_away = []
     ends = [memory_of(last) for _, _, _, last in arrays]
     owners = [memory_of(inner) for _, _, inner, _ in arrays]

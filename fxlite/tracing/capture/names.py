@@ -1,8 +1,8 @@
-"""What statements do with names, which they bind, which they may read before, and which they bind
-on every way; and how they may be left.
+"""The names that statements bind, that they may read before binding them, and that they bind on every path; and the
+jumps by which statements may be left.
 
-In: statements of a function, as syntax trees. Out: sets of names. Nested functions and
-comprehensions have scopes of their own: what they read counts, what they bind does not.
+In: statements of a function, as syntax trees. Out: sets of names. Nested functions and comprehensions have scopes of
+their own: names that they read count, names that they bind do not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def walk_scope(nodes: Any) -> Iterator[ast.AST]:
-    """The nodes of a scope: nested functions and classes themselves, not what is in them."""
+    """The nodes of a scope, including nested functions and classes, but not their contents."""
     waiting = [nodes] if isinstance(nodes, ast.AST) else list(nodes)
     while waiting:
         node = waiting.pop()
@@ -41,7 +41,7 @@ def _defaults(node: Any) -> list[ast.expr]:
 
 
 def bound_names(nodes: Any) -> set[str]:
-    """Names that statements bind or delete."""
+    """The names that statements bind or delete."""
     found = set[str]()
     comprehended = set[str]()
     for node in walk_scope(nodes):
@@ -79,7 +79,7 @@ def bound_names(nodes: Any) -> set[str]:
 
 
 def read_names(nodes: Any) -> set[str]:
-    """Names that are read anywhere in there, in nested functions, too."""
+    """The names that are read anywhere in these nodes, also in nested functions."""
     roots = [nodes] if isinstance(nodes, ast.AST) else list(nodes)
     found = set[str]()
     for root in roots:
@@ -94,8 +94,8 @@ def read_names(nodes: Any) -> set[str]:
 
 
 class Round:
-    """One round of a loop's body: ``exposed`` names may be read before the round binds them,
-    ``certain`` are bound on every way through it."""
+    """One iteration of a loop's body: ``exposed`` names may be read before the iteration binds them, and ``certain``
+    names are bound on every path through it."""
 
     def __init__(self, body: Iterable[ast.stmt], targets: Iterable[ast.AST] = ()) -> None:
         self.exposed = set[str]()
@@ -111,7 +111,7 @@ class Round:
         self.exposed |= read_names(nodes) - bound
 
     def _block(self, body: list[ast.stmt], bound: set[str]) -> set[str] | None:
-        """What is bound behind a block; None where no way leads behind it."""
+        """The names that are bound after a block; None if its end is never reached."""
         for statement in body:
             found = self._statement(statement, bound)
             if found is None:
@@ -136,7 +136,7 @@ class Round:
             self._reads(first, bound)
             bound, jumps = bound | _surely_bound(first), self._jumps
             inner = bound if isinstance(statement, ast.While) else bound | bound_names(statement.target)
-            self._jumps = []  # those in there are of that loop, which may be run never
+            self._jumps = []  # jumps inside belong to the inner loop, which may have no iterations
             self._block(statement.body, inner)
             self._jumps = jumps
             self._block(statement.orelse, bound)
@@ -158,7 +158,7 @@ class Round:
 
 
 def _surely_bound(node: ast.AST) -> set[str]:
-    """Names that ``:=`` binds in an expression or a simple statement on every way through it."""
+    """The names that ``:=`` binds on every path through an expression or a simple statement."""
     if isinstance(node, (ast.Lambda, ast.Assert, *_COMPREHENSIONS)):
         return set()
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
@@ -174,7 +174,7 @@ def _surely_bound(node: ast.AST) -> set[str]:
 
 # -- how statements are left ---------------------------------------------------------------------
 def in_the_way(node: ast.FunctionDef) -> str:
-    """Why a function cannot be rewritten; empty if it can."""
+    """The reason why a function cannot be rewritten; empty if it can."""
     for inner in walk_scope(node.body):
         if isinstance(inner, (ast.Yield, ast.YieldFrom, ast.Await)):
             return "is a generator"
@@ -189,7 +189,7 @@ def in_the_way(node: ast.FunctionDef) -> str:
 
 
 def leaves(node: ast.AST) -> bool:
-    """Whether a statement may be left by a jump to somewhere outside of it."""
+    """Whether a statement may be left by a jump to a place outside of it."""
 
     def search(part: ast.AST, in_loop: bool) -> bool:
         if isinstance(part, ast.Return):
@@ -207,7 +207,7 @@ def leaves(node: ast.AST) -> bool:
 
 
 def always_leaves(body: list[ast.stmt]) -> bool:
-    """Whether no way leads behind a block."""
+    """Whether the end of a block is never reached."""
     for statement in body:
         if isinstance(statement, (ast.Return, ast.Break, ast.Continue, ast.Raise)):
             return True
@@ -218,7 +218,7 @@ def always_leaves(body: list[ast.stmt]) -> bool:
 
 
 def is_endless(loop: ast.stmt) -> bool:
-    """Whether a loop ends by a jump to somewhere outside of it alone: ``while True`` without ``break``."""
+    """Whether a loop can end only by a jump to a place outside of it: ``while True`` without ``break``."""
     if not (isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and loop.test.value):
         return False
 
@@ -235,11 +235,11 @@ def is_endless(loop: ast.stmt) -> bool:
 
 
 def holds(outer: ast.AST, node: ast.AST) -> bool:
-    """Whether a node is inside of another, or is it."""
+    """Whether a node is inside of another one, or is the same."""
     return any(n is node for n in ast.walk(outer))
 
 
 def binds_a_name(node: ast.AST) -> bool:
-    """Whether an expression cannot be a lambda: it binds a name, or waits."""
+    """Whether an expression cannot become a lambda, because it binds a name or awaits something."""
     kinds = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
     return any(isinstance(n, kinds) for n in ast.walk(node))

@@ -1,8 +1,8 @@
 """``sorted``, and ``min`` and ``max`` with ``key=`` or ``default=``, of traced values.
 
-In: the values, of one form: numbers, arrays, or tuples of these. Out: the same in the order of their keys, which the
-graph computes: numbers, or tuples of them, which Python compares from the first on. As Python's ``sorted`` the order
-is stable, and the extreme value is the first of several.
+In: values of the same form: numbers, arrays, or tuples of these. Out: the same values in the order of their keys,
+which the graph computes. Keys are numbers, or tuples of numbers, which are compared lexicographically. As in Python,
+``sorted`` is stable, and the extreme value is the first of several equal ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _holds_traced(key: Any) -> bool:
 
 
 def _columns(tracer: Tracer, keys: Sequence[Any]) -> list[Any]:
-    """One traced array for each part of the keys, the first one first."""
+    """One traced array for each part of the keys, in order."""
     sizes = {len(k) if isinstance(k, (tuple, list)) else None for k in keys}
     if len(sizes) > 1:
         raise tracer.error("keys of different forms are compared", "let all keys be numbers, or tuples of one length")

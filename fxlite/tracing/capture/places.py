@@ -1,8 +1,8 @@
-"""Places of a program that hold values: variables, attributes, items of lists and dicts; and what
-stands there where no value is to be had.
+"""Places of a program that hold values: variables, attributes, items of lists and dicts; and the object in a place
+whose value is not available.
 
-In: the functions that a construct was rewritten into. Out: places that can be read, set and put
-back, so that a branch is traced without a trace.
+In: the functions into which a construct was rewritten. Out: places that can be read, set and restored, so that a
+branch can be traced without lasting effects.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 
 class Place:
-    """A place that holds a value. ``owner`` is the cell, object or container; two places are equal
-    if they are the same one."""
+    """A place that holds a value. ``owner`` is the cell, object or container. Two Places are equal if they refer to
+    the same place."""
 
     __slots__ = ("key", "name", "owner")
 
@@ -46,16 +46,16 @@ class Place:
         raise NotImplementedError
 
     def set(self, value: Any) -> None:
-        """Store a value; MISSING takes it away."""
+        """Store a value; MISSING removes it."""
         raise NotImplementedError
 
     def merged(self, merging: Any, one: Any, other: Any) -> Callable[[Any], Any]:
-        """How to make what stands here behind two ways of what each leaves."""
+        """A function that makes the value of this place after two ways from the values that they leave."""
         return merging.merged(self.name, one, other)  # type: ignore[no-any-return]
 
 
 class Variable(Place):
-    """A variable of a function, by its cell."""
+    """A variable of a function, given by its cell."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class Variable(Place):
 
 
 class Item(Place):
-    """An item of a list or dict; a global variable is one, too."""
+    """An item of a list or dict, such as a global variable."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ class Attribute(Place):
 
 
 def variables(names: Iterable[str], parts: Iterable[Callable[..., Any] | None]) -> list[Place]:
-    """The variables of these names that parts of a function share."""
+    """The variables with these names that the parts of a function share."""
     found: dict[str, Place] = {}
     wanted = set(names)
     for part in parts:
@@ -117,14 +117,14 @@ def variables(names: Iterable[str], parts: Iterable[Callable[..., Any] | None]) 
             if name in wanted:
                 found.setdefault(name, Variable(cell, 0, name))
         for name in code.co_names:
-            if name in wanted and name not in found:  # declared global
+            if name in wanted and name not in found:  # it is declared global
                 found[name] = Item(part.__globals__, name, name)
     return [found[name] for name in sorted(found)]
 
 
 class Unavailable:
-    """In place of a variable whose value is not to be had behind a branch or a loop: whoever
-    reads it gets the error that says why."""
+    """Replaces the value of a variable that is not available after a branch or a loop. Reading it raises an error
+    that says why."""
 
     __slots__ = ("_advice", "_place", "_reason", "_tracer")
 
@@ -140,7 +140,7 @@ class Unavailable:
         return self._tracer.error(self._reason, self._advice)
 
     def __fx_create_arg__(self, tracer: Tracer) -> Any:
-        if tracer.origin is not None:  # it is the result of the program, which runs no more
+        if tracer.origin is not None:  # it is the result of the program, which has ended
             raise self._tracer.error(self._reason, self._advice, location=self._place)
         raise self.error()
 
@@ -162,7 +162,7 @@ HOW_TO_TAKE = "take it whole (len, sum, max, np.array(found)), or write into an 
 
 
 class Maybe(Unavailable):
-    """An element that a list has where ``truth`` holds; of such lists: :mod:`fxlite.tracing.capture.lists`."""
+    """An element that a list has only if ``truth`` holds; see :mod:`fxlite.tracing.capture.lists`."""
 
     __slots__ = ("truth", "value")
 
@@ -172,7 +172,7 @@ class Maybe(Unavailable):
 
 
 def outer_variables(function: Any) -> list[Place]:
-    """The variables of functions around it that a function sets."""
+    """The variables of enclosing functions that a function sets."""
     function = getattr(function, "__func__", function)
     if not getattr(function, "__closure__", None):
         return []
@@ -183,7 +183,7 @@ def outer_variables(function: Any) -> list[Place]:
 
 @functools.lru_cache(maxsize=256)
 def _stored(code: CodeType) -> frozenset[str]:
-    """Free variables that a code, or one in it, sets."""
+    """The free variables that a code object, or one inside it, sets."""
     found = {
         i.argval
         for i in dis.get_instructions(code)

@@ -1,10 +1,11 @@
-"""Exceptions that a program raises on a condition: a graph has none, but a call can look whether one was due.
+"""Exceptions that a program raises under a condition. A graph has no exceptions, but a call can find out whether one
+should be raised.
 
-In: a condition of captured control flow, one way of which raises. Out: the number of that exception where the
-condition holds, which branches and loops hand on as they do an attribute; and results of the program that depend on
-it by an index which is out of range for any number but 0, so that a call fails. Who knows the exceptions
-(:mod:`fxlite.just_in_time`) raises the one that is due. What stands behind a statement that raises is computed all
-the same; no ``while`` loop goes on.
+In: a condition of captured control flow, one way of which raises. Out: the number of that exception if the condition
+holds, which branches and loops pass on like an attribute; and results of the program that depend on it through an
+index that is out of range for any number except 0, so that a call fails. :mod:`fxlite.just_in_time`, which knows the
+exceptions, then raises the right one. The code after a statement that raises is computed nevertheless, but ``while``
+loops end.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ _RAISES = opcode.opmap["RAISE_VARARGS"]
 
 @dataclass
 class Raised:
-    """``code``: the number of the exception that was raised first, from 1 on; 0: none. ``exceptions``: by
-    file and line of the statements, and by their types."""
+    """The state of raised exceptions. ``code`` is the number (from 1) of the exception that was raised first; 0 for
+    none. ``exceptions`` holds them by the file and line of the statements, and by their types."""
 
     code: Any = 0
     exceptions: dict[tuple[str, int, type], Exception] = field(default_factory=dict)
 
 
 def is_raised_by(error: BaseException | None) -> bool:
-    """Whether a ``raise`` statement of the program has raised an exception."""
+    """Whether an exception comes from a ``raise`` statement of the program."""
     last = error.__traceback__ if error is not None else None
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -54,8 +55,8 @@ def is_raised_by(error: BaseException | None) -> bool:
 
 
 def note_raised(tracer: Tracer, pred: Any, error: Exception, place: tuple[str, int] | None = None) -> None:
-    """The program raises an exception where ``pred`` holds, and has come here; ``place``: file and line, if it was not
-    raised while tracing."""
+    """Record that the program raises an exception at this point if ``pred`` holds. ``place``: file and line, if it was
+    not raised while tracing."""
     raised, last = tracer.raised, error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
@@ -75,8 +76,7 @@ def note_raised(tracer: Tracer, pred: Any, error: Exception, place: tuple[str, i
 
 
 def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
-    """The value where ``pred`` does not hold; where it does, a call raises ``error``, or, where nobody looks for
-    exceptions, an IndexError."""
+    """``value``, but if ``pred`` holds, a call raises ``error`` or, if exceptions are not evaluated, an IndexError."""
     place = here(2)
     if can_note(tracer) and place is not None:
         note_raised(tracer, pred, error, (place.file, place.line))
@@ -87,7 +87,7 @@ def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
 
 
 def too_large() -> OverflowError:
-    """The exception for an integer of Python that 64 bits do not hold."""
+    """The exception for a Python integer that does not fit 64 bits."""
     return OverflowError(
         "an integer of Python has become larger than 64 bits hold, with which fxlite computes; take the remainder in "
         "each round, count in floats (1.0 in place of 1), or compute it before tracing"
@@ -95,12 +95,11 @@ def too_large() -> OverflowError:
 
 
 def check_integer(tracer: Tracer, op: Op, x: Any, y: Any, result: Any) -> None:
-    """An integer of Python that the program computes and that may need more than 64 bits: a call raises OverflowError
-    where it does."""
+    """Let a call raise OverflowError if a Python integer that the program computes needs more than 64 bits."""
     place = here(2)
     if largest(tracer, result) < LIMIT or not can_note(tracer) or place is None:
         return
-    if op.symbol in ("+", "-"):  # as both operands of a sum, or one of a difference, its sign is the other one
+    if op.symbol in ("+", "-"):  # on overflow, the sign differs from that of x and of y (for -: of x and of -y)
         mixed = [
             lookup("bitwise_xor")(x, result),
             lookup("bitwise_xor")(*((y, result) if op.symbol == "+" else (x, y))),
@@ -119,13 +118,13 @@ def _without_traced(value: Any) -> Any:
 
 
 def can_note(tracer: Tracer) -> bool:
-    """Whether all that is traced now hands on what changes in it."""
+    """Whether everything that is being traced passes on its changes."""
     return tracer.is_finished and all(isinstance(body, Region) for body in tracer.bodies)
 
 
 def checked(tracer: Tracer, values: Sequence[Any]) -> tuple[Any, Any] | None:
-    """The smallest of the values that a program gives or writes, and what takes its place: the same, where no
-    exception was raised. None where there is nothing to check."""
+    """The smallest of the values that a program returns or writes, and its replacement, which is the same value unless
+    an exception was raised. None if there is nothing to check."""
     if not is_traced(tracer.raised.code):
         return None
     if not values:
@@ -146,7 +145,7 @@ def _elements(value: Any) -> int:
 
 
 def exception_of(error: Exception, exceptions: Mapping[tuple[str, int, type], Exception]) -> Exception | None:
-    """The exception of the program that a failed call stands for; None where it has failed otherwise."""
+    """The exception of the program for which a failed call stands; None if it failed for another reason."""
     found = _INDEX.search(str(error))
     code, rest = divmod(int(found[1]), _FACTOR) if found else (0, 1)
     if rest or not 0 < code <= len(exceptions):

@@ -1,10 +1,10 @@
-"""Branches that are traced side by side: what a part of the program changes while it is traced, put
-back afterwards, and told; and the one value that stands behind them for what differs from branch to branch.
+"""Branches that are traced side by side: the changes that each makes while it is traced are recorded and then
+reverted, and values that differ between branches are merged into one.
 
-In: the ways that a program may go at a condition, as functions. Out: one ``cond`` of the graph,
-whose results are all that the ways leave behind: variables, attributes and items that they set,
-arrays that they write into, by whatever name, and what they were left by. Of nested values those leaves
-are results in which the ways differ, with the kind that both can have (:class:`Merging`).
+In: the ways that a program may take at a condition, as functions. Out: one ``cond`` of the graph, whose results are
+everything that the ways leave behind: variables, attributes and items that they set, arrays that they write into
+(under any name), and the jumps by which they were left. For nested values, the results are the leaves in which the
+ways differ, with a kind that both can have (:class:`Merging`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _NUMBERS = (bool, int, float, complex, np.generic, NamedDim)
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether a value can come out of a branch: an array, or a number."""
+    """Whether a value can be a result of a branch: an array or a number."""
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biufc"
     return is_traced(value) or isinstance(value, _NUMBERS)
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether the program cannot tell two values from each other."""
+    """Whether the program cannot distinguish two values."""
     if one is other:
         return True
     if type(one) is not type(other) or not isinstance(one, (*pytree.CONSTANTS, bytes)):
@@ -61,8 +61,8 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def kind_of_both(one: Kind, other: Kind) -> Kind | None:
-    """The kind that both can have: of numbers as NumPy promotes them, of arrays the same; None
-    where there is none."""
+    """The kind that both can have: for numbers, the promoted one as in NumPy; for arrays, the same one; None if there
+    is none."""
     if one == other or (one.number and other.number):
         return joined(one, other)
     if one.type.shape or other.type.shape:
@@ -77,9 +77,8 @@ def kind_of_both(one: Kind, other: Kind) -> Kind | None:
 
 
 def taken_on(before: Kind, after: Kind) -> Kind | None:
-    """The kind that a value has in a loop from the start, if it is ``before`` at first and
-    ``after`` after a round: a number of Python takes that of what it becomes, as in ``total = 0``
-    and ``total = total + row``; None where that is another one for good."""
+    """The kind that a value has throughout a loop if it is ``before`` at first and ``after`` after a round: a Python
+    number takes the later kind, as in ``total = 0`` and ``total = total + row``; None if the kinds are incompatible."""
     if before.number is None:
         return before if kind_of_both(before, after) == before else None
     both = kind_of_both(before, after)
@@ -90,7 +89,7 @@ def taken_on(before: Kind, after: Kind) -> Kind | None:
 
 
 def as_kind(tracer: Tracer, value: Any, kind: Kind) -> Node:
-    """A leaf as a node of its kind, where the tracer records now."""
+    """A leaf as a node of its kind, recorded at the tracer's current place."""
     dtype = kind.type.dtype
     if value is FILLER:
         return lookup("full")(kind.type.shape, 0, dtype).node  # type: ignore[no-any-return]
@@ -119,12 +118,12 @@ class Merging:
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    masks: list[int] = field(default_factory=list)  # the numbers of those that select
-    before: Any = None  # what a place held before the ways
+    masks: list[int] = field(default_factory=list)  # the numbers of the pairs that are masks of selections
+    before: Any = None  # the value of a place before the ways
     inside: list[tuple[int, int]] = field(default_factory=list)  # the pairs of containers that are being merged
 
     def leaf(self, path: str, one: Any, other: Any, kind: Kind) -> Callable[[Sequence[Any]], Any]:
-        """A pair of leaves; how to take its result."""
+        """Add a pair of leaves; returns a function that takes its result."""
         number = len(self.pairs)
         self.pairs.append((one, other))
         self.kinds.append(kind)
@@ -132,7 +131,7 @@ class Merging:
         return lambda results: results[number]
 
     def mask(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
-        """The mask of a selection: one result for all those that select the same."""
+        """Add the masks of a selection, with one result for all selections of the same positions."""
         for place in self.masks:
             if all(same_mask(a.node, b.node) for a, b in zip(self.pairs[place], (one, other))):
                 return lambda results: results[place]
@@ -140,8 +139,8 @@ class Merging:
         return self.leaf(f"{path}.mask", one, other, kind_of(self.tracer, one, path))
 
     def merged(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
-        """How to make the value behind the ways of the results for its leaves. Where there can be
-        none it is an error to read it."""
+        """A function that makes the value after the ways from the results for its leaves. If there is no such value,
+        reading it raises an error."""
         if is_same(one, other):
             return lambda results: one
         for value in (one, other):
@@ -182,8 +181,8 @@ class Merging:
         )
 
     def _in_place_of(self, one: Any, other: Any, maker: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A list or dict that stands for one of two; where a way has given it to another name, what is changed later
-        in one of them would have to change in both."""
+        """A list or dict that stands for one of two. If a way has given it to another name, later changes to one of
+        them would have to appear in both."""
         ways = zip((one, other), self.found)
         outer = [value for value, way in ways if not way.region.owns(value)]
 
@@ -218,7 +217,7 @@ class Merging:
         )
 
     def lists(self, path: str, one: Sequence[Any], other: Sequence[Any]) -> Callable[[Any], list[Any]]:
-        """The elements of two lists: those at the places that both have, then what one of them has."""
+        """The merged elements of two lists: first those at places that both have, then those that only one has."""
         both = 0
         for a, b in zip(one, other):
             if a is not b and Maybe in (type(a), type(b)):
@@ -241,7 +240,7 @@ class Merging:
         return make
 
     def filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
-        """A value that one way has, and that is read only where it is that way."""
+        """A value that only one way has, and that is read only if that way was taken."""
         if is_leaf(value):
             pair = (FILLER, value) if first else (value, FILLER)
             return self.leaf(path, *pair, kind_of(self.tracer, value, path))
@@ -257,7 +256,7 @@ class Merging:
         return lambda results: found
 
     def results(self, nodes: Sequence[Node]) -> list[Any]:
-        """What the program sees of the nodes of the results."""
+        """The values of the result nodes as the program sees them."""
         return [as_value(self.tracer, n, k) for n, k in zip(nodes, self.kinds, strict=True)]
 
 
@@ -290,8 +289,8 @@ JUMPS = ("BREAK", "CONTINUE", "RETURN")
 
 @dataclass
 class Outcome:
-    """How a part was left: for each kind of jump whether by it, a bool that may be known only when
-    the program runs; and the value that it returns then."""
+    """How a part was left: for each kind of jump, whether it was that one (a bool that may be known only at run time),
+    and the value that it returns."""
 
     flags: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(JUMPS, False))
     value: Any = FILLER
@@ -302,8 +301,8 @@ class Outcome:
 
 
 class Region(Body):
-    """A body that may change what is around it: ``places`` are those that it may set, with what
-    they held, and ``roots`` the memory that it writes into, with the node of its value before."""
+    """A body that may change things outside of it. ``places`` are those that it sets, with their previous values, and
+    ``roots`` the memories into which it writes, with the nodes of their previous values."""
 
     def __init__(self, tracer: Tracer, what: str, places: Iterable[Place]) -> None:
         if len(tracer.bodies) >= _MOST_NESTED:
@@ -329,7 +328,7 @@ class Region(Body):
         self.doubts.setdefault(memory, memory.doubt)
 
     def own_object(self, value: Any) -> None:
-        """An object was made in here: what is done to it need not be put back."""
+        """Called when an object was made inside: changes to it need not be reverted."""
         self._made[id(value)] = value
 
     def owns(self, value: Any) -> bool:
@@ -349,7 +348,7 @@ class Region(Body):
         return found
 
     def put_back(self) -> None:
-        """What the region has changed is as it was before."""
+        """Revert everything that the region has changed."""
         for place, value in self.places.items():
             place.set(value)
         for root, node in self.roots.items():
@@ -360,7 +359,7 @@ class Region(Body):
 
     @property
     def size(self) -> int:
-        """Calls of ops in it, those in its own bodies included."""
+        """The number of calls of ops in it, including those in its own bodies."""
         return sum(map(_calls, self.graph.nodes))
 
 
@@ -373,7 +372,7 @@ def _calls(node: Node) -> int:
 
 @dataclass
 class Way:
-    """What a region has left behind."""
+    """The effects that a region has left behind."""
 
     region: Region
     outcome: Any
@@ -408,14 +407,14 @@ class Way:
 
 
 class WayRaises(TraceError):
-    """A way, of this ``number``, raises an exception of the program."""
+    """The way with this ``number`` raises an exception of the program."""
 
     exception: Exception
     number = -1
 
 
 def run(region: Region, part: Callable[[], Any]) -> Way:
-    """Trace a part into a region, and put everything back."""
+    """Trace a part into a region, and revert its changes."""
     try:
         with region:
             outcome = part()
@@ -452,7 +451,7 @@ def conditional(
     places: Sequence[Place],
     names: tuple[str, str] = ("where the condition is true", "where it is false"),
 ) -> Any:
-    """Go both ways; the outcome of them. ``pred`` is one traced bool."""
+    """Trace both ways; returns their outcome. ``pred`` is a single traced bool."""
     found: list[Way] = []
     for number, part in enumerate(ways):
         try:
@@ -486,7 +485,7 @@ def conditional(
 
 
 def as_outcome(value: Any) -> Outcome:
-    """What a part gives as an Outcome: None, BREAK, CONTINUE or a Returned."""
+    """The result of a part (None, BREAK, CONTINUE or a Returned) as an Outcome."""
     if isinstance(value, Outcome):
         return value
     made = Outcome()
@@ -530,17 +529,16 @@ _MOST_CHEAP = 6
 
 
 def _is_cheap(region: Region) -> bool:
-    """Whether all that a way computes is a few numbers, of numbers, by ops that are defined for
-    all."""
+    """Whether a way computes only a few numbers from numbers, with ops that are defined for all of them."""
     calls = [node for node in region.graph.nodes if node.op == "call_function"]
     return len(calls) <= _MOST_CHEAP and all(map(is_total, calls))
 
 
 def is_total(node: Node) -> bool:
-    """Whether a call gives a number, whatever the numbers that it is given."""
+    """Whether a call returns a number for all operands."""
     op = node.target
     plain = op.kind in ("pointwise", "creation")
-    partial = op.symbol in ("//", "%", "**", "<<", ">>")  # by 0, by a negative number
+    partial = op.symbol in ("//", "%", "**", "<<", ">>")  # undefined for 0 or negative numbers
     kinds = [n.type for n in (node, *node.all_input_nodes)]
     if partial and not any(getattr(k, "dtype", None) and k.dtype.is_float for k in kinds):
         divisor = node.args[1]
@@ -551,7 +549,7 @@ def is_total(node: Node) -> bool:
 def _chosen(
     tracer: Tracer, pred: Any, found: Sequence[Way], nodes: Sequence[list[Node]], merging: Merging
 ) -> list[Any]:
-    """Both ways computed, and ``where`` between them."""
+    """Both ways computed, with ``where`` to choose between them."""
     ends = []
     for way, results in zip(found, nodes):
         env = {inner: outer for outer, inner in way.region.captured.items()}
@@ -571,12 +569,12 @@ def _chosen(
     return merging.results([value.node for value in made])
 
 
-# -- what comes out --------------------------------------------------------------------------------
+# -- effects ---------------------------------------------------------------------------------------
 def assign(tracer: Tracer, place: Place, value: Any) -> None:
-    """Set a place, which the region around notes."""
+    """Set a place, after the surrounding region has recorded it."""
     if place.get() is value:
         return
-    if not isinstance(place, Variable):  # those of functions that the region calls are their own
+    if not isinstance(place, Variable):  # variables of functions that the region calls do not matter
         note(tracer, place)
     place.set(value)
 

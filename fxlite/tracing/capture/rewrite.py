@@ -1,8 +1,8 @@
-"""Control flow of a program's functions, rewritten so that each construct asks a helper.
+"""Rewrites the control flow of a program's functions so that each construct calls a helper.
 
 In: the syntax tree of a function. Out: the same function, at the same places in the source, in
 which the parts of ``if``, ``while`` and ``for`` are functions without parameters that share the
-variables of the function, and are handed to the methods of
+variables of the function, and are passed to the methods of
 :class:`fxlite.tracing.capture.flow.Flow`::
 
     if test:                    def <if>(): nonlocal y; y = 1
@@ -10,9 +10,9 @@ variables of the function, and are handed to the methods of
     else:               ->      flow.if_(test, <if>, <else>, ("y",))
         y = 2
 
-A part that is left by ``return``, ``break`` or ``continue`` returns what it was left by, else None.
-Where a construct may be left so, the statements behind it are a function, too, ``<rest>``, which is
-run unless it was. Expressions that Python evaluates on a condition become lambdas.
+A part that is left by ``return``, ``break`` or ``continue`` returns an object for that jump, else None.
+If a construct may be left in this way, the statements after it are also a function, ``<rest>``, which runs
+unless it was. Expressions that Python evaluates only under a condition become lambdas.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ControlFlow(Expressions):
 
     # -- functions ---------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node = node if self._scopes else _Matches().visit(node)  # with those of functions in it
+        node = node if self._scopes else _Matches().visit(node)  # including those of nested functions
         reason = in_the_way(node)
         if reason:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
@@ -79,7 +79,7 @@ class ControlFlow(Expressions):
         return node
 
     def _plain(self, node: Any) -> ast.AST:
-        """A scope whose own statements stay as they are."""
+        """A scope whose own statements are not rewritten."""
         scopes, self._scopes = self._scopes, []
         self.generic_visit(node)
         self._scopes = scopes
@@ -94,7 +94,7 @@ class ControlFlow(Expressions):
 
     # -- blocks ------------------------------------------------------------------------------------
     def _block(self, body: _Statements, top: bool = False) -> _Statements:
-        """A block, rewritten; ``top``: of the function itself, which returns values."""
+        """A block, rewritten; ``top``: it is that of the function itself, which returns values."""
         made: _Statements = []
         for number, statement in enumerate(body):
             if isinstance(statement, (ast.Global, ast.Nonlocal)):
@@ -124,7 +124,7 @@ class ControlFlow(Expressions):
         return placed(ast.Return(outcome), node)  # type: ignore[no-any-return]
 
     def _declared(self, bound: set[str]) -> _Statements:
-        """Declarations of names that a part shares with the function."""
+        """The declarations of names that a part shares with the function."""
         scope = self._scopes[-1]
         own = sorted(n for n in bound - scope.globals if not n.startswith("<"))
         declared: _Statements = [ast.Nonlocal(own)] if own else []
@@ -150,7 +150,7 @@ class ControlFlow(Expressions):
             made, call = self._if(node, rest, names)
         else:
             if isinstance(node, LOOPS):
-                endless = is_endless(node)  # the test may be moved
+                endless = is_endless(node)  # before the test is moved
                 made, call = self._loop(node)
                 call = ask("endless", place, call) if endless else call
             elif rest is None:
@@ -188,8 +188,8 @@ class ControlFlow(Expressions):
         names = bound_names([*node.body, *([node.target] if hasattr(node, "target") else ())])
         given = [node.target] if hasattr(node, "target") else []
         one = Round(node.body, given)
-        # what a round reads before it binds it, or keeps from the round before, or whose last value
-        # is read behind the loop
+        # names that a round reads before it binds them or keeps from the previous round, and names
+        # whose last value is read after the loop
         test = read_names(node.test) if isinstance(node, ast.While) else set()
         exposed = names & (one.exposed | test | (names - one.certain))
         later = names & self._read_later(node)
@@ -215,8 +215,8 @@ class ControlFlow(Expressions):
         return [*made, *orelse], ask(method, place, first, second, third, *about)
 
     def _read_later(self, loop: Any) -> set[str]:
-        """Names that may be read behind a loop: in the rest of the function, or in another round
-        of a loop around it."""
+        """The names that may be read after a loop: in the rest of the function, or in another round of an outer
+        loop."""
         scope = self._scopes[-1]
         around = [outer for outer in scope.loops if outer is not loop]
         inside = {id(n) for n in ast.walk(loop)}
@@ -238,7 +238,7 @@ class ControlFlow(Expressions):
         return found
 
     def _part_of(self, node: Any) -> Any:
-        """``with``, ``try`` or ``match`` that is left by a jump, as a function."""
+        """A ``with``, ``try`` or ``match`` that may be left by a jump, as a function."""
         made, name = self._part("with", [], node)
         declared = [placed(d, node) for d in self._declared(bound_names(node))]
         if isinstance(node, ast.Try) and node.orelse and any(map(leaves, node.body)):
@@ -249,8 +249,8 @@ class ControlFlow(Expressions):
         return made, name
 
     def _try_else(self, node: ast.Try) -> _Statements:
-        """``try`` with ``else`` whose body may be left: the body is a function, and ``else`` runs
-        where that came to its end."""
+        """A ``try`` with ``else`` whose body may be left by a jump: the body becomes a function, and ``else`` runs if
+        it reached its end."""
         outcome = self._scopes[-1].fresh("outcome")
 
         def store(value: ast.expr) -> ast.stmt:
@@ -266,8 +266,8 @@ class ControlFlow(Expressions):
         return [body, orelse, store(ast.Constant(None)), tried, done]
 
     def _with_blocks(self, node: Any, orelse: _Statements | None = None) -> ast.stmt:
-        """``with``, ``try`` or ``match`` with its blocks rewritten. ``orelse``: that of a ``try``
-        whose body and ``else`` are functions already."""
+        """A ``with``, ``try`` or ``match`` with its blocks rewritten. ``orelse`` is that of a ``try`` whose body and
+        ``else`` are already functions."""
         if isinstance(node, ast.With):
             node.items = [self.visit(item) for item in node.items]
             node.body = self._block(node.body)
@@ -291,8 +291,8 @@ class ControlFlow(Expressions):
 
 
 def _top(scope: Scope, node: ast.FunctionDef) -> _Statements:
-    """What a function begins with: declarations, and something that binds all of its variables, so
-    that its parts can share them."""
+    """The first statements of a function: declarations, and a statement that binds all of its variables, so that its
+    parts can share them."""
     made: _Statements = []
     if scope.globals:
         made.append(ast.Global(sorted(scope.globals)))
@@ -305,23 +305,23 @@ def _top(scope: Scope, node: ast.FunctionDef) -> _Statements:
 
 
 def _test_inside(node: ast.While) -> None:
-    """``while test: body`` as ``while True: if test: pass; else: break``, and the body; for a test
-    that binds names."""
+    """Rewrite ``while test: body`` to ``while True: if test: pass; else: break``, followed by the body, for a test that
+    binds names."""
     test = placed(ast.If(node.test, [ast.Pass()], [*node.orelse, ast.Break()]), node.test)
     node.orelse, node.body, node.test = [], [test, *node.body], placed(ast.Constant(True), node.test)
 
 
 def _guarded(node: ast.Try) -> _Statements:
-    """The body of a ``try`` with handlers, between two notes for the helper."""
+    """The body of a ``try`` with handlers, between two calls of the helper."""
     enter, leave = (ast.Expr(ask(method, node.body[0])) for method in ("enter_try", "leave_try"))
     return [placed(statement, node) for statement in (enter, ast.Try(node.body, [], [], [leave]))]
 
 
 # -- match ----------------------------------------------------------------------------------------
 class _Matches(ast.NodeTransformer):
-    """``match`` statements that compare with values, as ``if`` statements, which are rewritten further:
-    ``case 1 | 2 if g:`` is ``if (s == 1 or s == 2) and g:``. A statement with other patterns than values, None, True,
-    False, names and ``_`` stays as it is."""
+    """Rewrites ``match`` statements that compare with values to ``if`` statements, which are then rewritten further:
+    ``case 1 | 2 if g:`` becomes ``if (s == 1 or s == 2) and g:``. Statements with patterns other than values, None,
+    True, False, names and ``_`` are unchanged."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -349,7 +349,7 @@ class _Matches(ast.NodeTransformer):
 
 
 def _is_match(pattern: ast.pattern, subject: ast.Name) -> ast.expr | None:
-    """Whether the subject matches, as an expression; None of patterns that take something apart."""
+    """An expression for whether the subject matches; None for patterns that destructure it."""
     if isinstance(pattern, ast.MatchValue):
         return placed(ast.Compare(subject, [ast.Eq()], [pattern.value]), pattern)  # type: ignore[no-any-return]
     if isinstance(pattern, ast.MatchSingleton):

@@ -1,9 +1,9 @@
-"""Calls, expressions and stores of a program's functions, rewritten so that each asks a helper.
+"""Rewrites calls, expressions and stores of a program's functions so that each calls a helper.
 
-In: the syntax tree of a statement. Out: the same, at the same places in the source: ``f(x)`` is
-``caller.call(f, x)``, and in functions whose control flow is rewritten, too, ``a and b`` is
-``caller.and_(a, lambda: b)`` and ``y[i] = v`` is ``caller.set_item(v, y, i)``. ``y[i]`` is
-``caller.part(y, i)[caller.index()]``.
+In: the syntax tree of a statement. Out: the same, at the same places in the source: ``f(x)`` becomes
+``caller.call(f, x)``, and ``y[i]`` becomes ``caller.part(y, i)[caller.index()]``. In functions whose control flow
+is also rewritten, ``a and b`` becomes ``caller.and_(a, lambda: b)``, and ``y[i] = v`` becomes
+``caller.set_item(v, y, i)``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _Statements = list[ast.stmt]
 
 
 class Calls(ast.NodeTransformer):
-    """``f(x)`` becomes ``caller.call(f, x)``, at the same place, and ``for i in range(n)`` asks the
-    caller for each number."""
+    """Rewrites ``f(x)`` to ``caller.call(f, x)``, at the same place; ``for i in range(n)`` gets its numbers from the
+    caller."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -61,7 +61,7 @@ class Calls(ast.NodeTransformer):
             return node
         if name in MADE_BY_SUBSCRIPTS:
             return ask("subscript", node, node.value, _index(node.slice))
-        # the subscript itself stays in the program's code, at whose line its errors stand
+        # the subscript itself stays in the program's code, so that its errors have the right line
         owner = ask("part", node, node.value, _index(node.slice))
         return placed(ast.Subscript(owner, ask("index", node), node.ctx), node)  # type: ignore[no-any-return]
 
@@ -72,23 +72,23 @@ class Calls(ast.NodeTransformer):
 
 
 def is_name(node: ast.AST, name: str) -> bool:
-    """Whether a node is that name."""
+    """Whether a syntax node is a particular name."""
     return isinstance(node, ast.Name) and node.id == name
 
 
 def placed(made: Any, at: ast.AST) -> Any:
-    """A node at the place of another, with all in it that has no place yet."""
+    """A syntax node with the place of another one, also for the nodes inside it that have no place yet."""
     return ast.fix_missing_locations(ast.copy_location(made, at))
 
 
 def ask(method: str, at: ast.AST, *args: Any, keywords: Any = ()) -> ast.Call:
-    """``caller.method(...)``, at the place of a node."""
+    """The call ``caller.method(...)`` at the place of a node."""
     caller = ast.Attribute(ast.Constant(MARK), method, ast.Load())
     return placed(ast.Call(caller, list(args), list(keywords)), at)  # type: ignore[no-any-return]
 
 
 class Scope:
-    """A function that is rewritten: its names, and what is to be written at its top."""
+    """A function that is being rewritten: its names, and the statements for its start."""
 
     def __init__(self, node: ast.FunctionDef) -> None:
         declared = [n for n in walk_scope(node.body) if isinstance(n, (ast.Global, ast.Nonlocal))]
@@ -101,17 +101,17 @@ class Scope:
         self._count = 0
 
     def fresh(self, kind: str) -> str:
-        """A name that no program has."""
+        """A name that cannot occur in a program."""
         self._count += 1
         return f"<{kind} {self._count}>"
 
 
 class Expressions(Calls):
-    """Expressions and stores of functions that are rewritten: of those in ``scopes``."""
+    """Rewrites expressions and stores of the functions in ``scopes``."""
 
     def __init__(self) -> None:
         self._scopes: list[Scope] = []
-        self._class = ""  # around the function, for names that begin with two underscores
+        self._class = ""  # the class around the function, for names that begin with two underscores
 
     # -- statements --------------------------------------------------------------------------------
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -134,8 +134,8 @@ class Expressions(Calls):
         return made
 
     def _stores(self, target: Any, name: str, at: ast.AST) -> _Statements:
-        """``target = name``, with stores into parts and attributes asked for: in ``x[i], i = ...`` before the names
-        behind them are bound."""
+        """``target = name``, with stores into parts and attributes through the helper; in ``x[i], i = ...``, a store
+        comes before the later names are bound."""
         value = placed(ast.Name(name, ast.Load()), at)
         if isinstance(target, (ast.Subscript, ast.Attribute)):
             return [self._store(target, value, at)]
@@ -154,7 +154,7 @@ class Expressions(Calls):
         return made
 
     def _target_of(self, target: Any) -> tuple[str, ast.expr, ast.expr]:
-        """What is stored into: an attribute or an item, the owner, and the name or index."""
+        """The parts of a target: whether it is an attribute or an item, the owner, and the name or index."""
         owner = self.visit(target.value)
         if isinstance(target, ast.Attribute):
             return "attribute", owner, ast.Constant(_mangled(target.attr, self._class))
@@ -162,7 +162,7 @@ class Expressions(Calls):
 
     def _store(self, target: Any, value: ast.expr, at: ast.AST) -> ast.stmt:
         kind, owner, key = self._target_of(target)
-        # the value first, as Python computes it before what stands on the left
+        # the value first, because Python computes it before the left side
         return placed(ast.Expr(ask(f"set_{kind}", target, value, owner, key)), at)  # type: ignore[no-any-return]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
@@ -207,7 +207,7 @@ class Expressions(Calls):
         return self._call(node)
 
     def _folded(self, node: ast.Call, given: ast.GeneratorExp | ast.ListComp) -> ast.AST:
-        """``sum(f(a) for a in x if g(a))``: the call, given x, and the elements ``(g(a), lambda: f(a))``."""
+        """``sum(f(a) for a in x if g(a))`` as a call of the helper with x and elements ``(g(a), lambda: f(a))``."""
         (part,), value = given.generators, self._scopes[-1].fresh("elements")
         around, copied = self.visit(part.iter), copy.deepcopy(node)
         copied.args[0].generators[0].iter = placed(ast.Name(value, ast.Load()), given)  # type: ignore[attr-defined]
@@ -232,7 +232,7 @@ class Expressions(Calls):
         return made
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        return self.generic_visit(node)  # of a generator
+        return self.generic_visit(node)  # in a generator
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -292,24 +292,24 @@ class Expressions(Calls):
 
 
 def _later(node: ast.expr) -> ast.expr:
-    """An expression as a function that computes it."""
+    """A lambda that computes an expression."""
     return placed(ast.Lambda(ast.arguments([], [], None, [], [], None, []), node), node)  # type: ignore[no-any-return]
 
 
 def _function_of(name: str, node: Any, at: ast.AST) -> ast.expr:
-    """An expression as a function of one value."""
+    """A lambda of one argument that computes an expression."""
     return placed(ast.Lambda(ast.arguments([], [ast.arg(name)], None, [], [], None, []), node), at)  # type: ignore[no-any-return]
 
 
 def _is_simple(node: ast.GeneratorExp | ast.ListComp) -> bool:
-    """Whether a comprehension goes through one thing, and binds no other names."""
+    """Whether a comprehension has a single ``for`` and binds no other names."""
     part = node.generators[0]
     alone = len(node.generators) == 1 and not part.is_async
     return alone and not any(map(binds_a_name, (node.elt, part.iter, *part.ifs)))
 
 
 def _index(node: ast.expr) -> ast.expr:
-    """What stands in a subscript, as an argument of a call: slices are written out."""
+    """A subscript as an argument of a call, with slices as calls."""
     if isinstance(node, ast.Slice):
         parts = [p or ast.Constant(None) for p in (node.lower, node.upper, node.step)]
         return ask("slice", node, *parts)
@@ -319,6 +319,6 @@ def _index(node: ast.expr) -> ast.expr:
 
 
 def _mangled(name: str, owner: str) -> str:
-    """An attribute's name as in the class ``owner``."""
+    """The name of an attribute as mangled in the class ``owner``."""
     private = name.startswith("__") and not name.endswith("__") and owner.strip("_")
     return f"_{owner.lstrip('_')}{name}" if private else name

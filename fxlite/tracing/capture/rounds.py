@@ -1,8 +1,8 @@
-"""How many rounds a ``for`` statement has, before the first of them is traced.
+"""The number of iterations (rounds) of a ``for`` statement, before the first one is traced.
 
-In: what the program goes through, ``range(100)``, an array, ``enumerate(x)``, ``np.ndindex(x.shape)``.
-Out: their number where arrays and numbers alone tell it, so that a loop that would be long unrolled
-is noticed at its second round; None for anything else, such as a list of modules.
+In: the iterable of the program, such as ``range(100)``, an array, ``enumerate(x)``, ``np.ndindex(x.shape)``. Out: the
+number of its values if it follows from arrays and numbers, so that a loop that would be long if unrolled is noticed
+in its second round; None for other iterables, such as a list of modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fxlite.types.tensor_type import TensorType
 
 
 class Rounds:
-    """An iterator, and how many values it gives."""
+    """An iterator with the number of its values."""
 
     def __init__(self, values: Iterable[Any], count: int) -> None:
         self._values, self.count = iter(values), count
@@ -33,7 +33,7 @@ class Rounds:
 
 
 def number_of_rounds(value: Any) -> int | None:
-    """How many values a loop over ``value`` has."""
+    """The number of values in a loop over ``value``; None if it is not known."""
     if isinstance(value, Rounds):
         return value.count
     if type(value) is range or (isinstance(value, np.ndarray) and value.ndim):
@@ -83,6 +83,6 @@ _COUNTS: dict[Any, Callable[..., int | None]] = {
 
 
 def with_count(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """The result of a call, with its number of rounds where that is known."""
+    """The result of a call, together with its number of values if that is known."""
     count = _COUNTS[function](*args, **kwargs) if function in _COUNTS and args else None
     return result if count is None else Rounds(result, count)

@@ -1,5 +1,6 @@
-"""Texts of values that are not known while tracing, ``str(n)``, ``f"{x}"``: they may be shown and joined, as in the
-message of an exception; whatever reads one would read the name of the value, and is refused.
+"""Texts of values that are not known while tracing, such as ``str(n)`` or ``f"{x}"``. They may be shown and joined,
+as in the message of an exception. Any code that reads their characters would read the name of the value, and raises
+an error.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class UnknownText(str):
-    """See the module's text. Where it is that of a named size alone, the size is needed as a number."""
+    """A text with unknown values in it; see the docstring of the module. If it consists of a named size only, reading
+    it needs the size as a number."""
 
     def _read(self, *_: Any, **__: Any) -> Any:
         text = str.__str__(self)
@@ -42,7 +44,7 @@ for _name in vars(str):
 
 
 class _Size:
-    """A named size in a text."""
+    """A named size inside a text."""
 
     def __init__(self, size: NamedDim) -> None:
         self.text = f"{UNKNOWN_TEXT}{size.expr})"
@@ -57,7 +59,7 @@ class _Size:
 
 
 def in_text(tracer: Tracer, value: Any) -> Any:
-    """A value as it is put into a text."""
+    """A value in the form in which it is inserted into a text."""
     if not isinstance(value, NamedDim):
         return value
     tracer.sizes_in_texts.append(value)
@@ -65,5 +67,5 @@ def in_text(tracer: Tracer, value: Any) -> Any:
 
 
 def as_text(value: Any) -> Any:
-    """A text that may have values in it; anything else as it is."""
+    """A text, as an UnknownText if it contains unknown values; any other value unchanged."""
     return UnknownText(value) if type(value) is str and UNKNOWN_TEXT in value else value

@@ -1,1 +1,1 @@
-"""Parts of arrays whose size is known when the program runs: selected by masks, cut by computed bounds."""
+"""Parts of arrays whose size is known only at run time: selected by masks, or cut by computed bounds."""

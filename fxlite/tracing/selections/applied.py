@@ -1,9 +1,9 @@
-"""Ops of fxlite on what is selected: ``ops.gelu(x[mask])``, a layer of ``fxlite.nn`` for the rows of a mask.
+"""Ops of fxlite on selected elements: ``ops.gelu(x[mask])``, or a layer of ``fxlite.nn`` on the rows of a mask.
 
-In: a call of an op, of whose operands some are :class:`Masked`. Out: what it gives for the selected elements. Where an
-element of the result is made of what stands at its own position along the axis that is selected, the op is computed
-for all positions, and the same ones are selected of its result: the expression that an element is says so. What goes
-across that axis is NumPy's function of the op (a sum, a sort), or what the op is made of.
+In: a call of an op, some of whose operands are :class:`Masked`. Out: its result for the selected elements. If an
+element of the result depends only on elements at its own position along the selected axis, the op is computed for all
+positions, and the same positions of its result are selected; the expression for an element tells whether this is the
+case. For an op across that axis, NumPy's function (a sum, a sort) is used, or the expansion of the op.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Place = tuple[str, int]
 
 
 def applied(tracer: Tracer, op: Op, bound: dict[str, Any]) -> Any:
-    """What an op gives for operands of which some are selected. Raises TraceError where that needs their number."""
+    """The result of an op for operands some of which are selected. Raises TraceError if it needs their number."""
     first = next(v for v in op.tensors(bound) if type(v) is Masked)
     if op.kind == "pointwise":
         names = [name for name in op.tensor_kinds if name in bound]
@@ -56,8 +56,8 @@ def applied(tracer: Tracer, op: Op, bound: dict[str, Any]) -> Any:
 
 
 def _of_positions(op: Op, *operands: Any) -> Any:
-    """An op of operands that are selected alike. Raises TraceError where it goes across that axis, or stands beside
-    all of it."""
+    """An op on operands with the same selection. Raises TraceError if it works across that axis, or combines the
+    selection with the whole axis."""
     first = next(v for v in operands if type(v) is Masked)
     found = _position_by_position(first.tracer, op, op.bind(operands, {}), first)
     if found is None:
@@ -67,7 +67,7 @@ def _of_positions(op: Op, *operands: Any) -> Any:
 
 # -- position by position ----------------------------------------------------------------------------
 def _position_by_position(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> Any:
-    """The op of all positions, and of its result the selected ones; None where one depends on others."""
+    """The op computed for all positions, with its result selected; None if one position depends on others."""
     if op.kind not in _PLAIN:
         return None
     if not all(v.same(first) for v in op.tensors(bound) if type(v) is Masked):
@@ -116,8 +116,8 @@ def _type_or_number(value: Any) -> Any:
 
 
 def _axes_of_results(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, int]) -> list[int] | None:
-    """The axis of each result along which it has, at each position, what is made of the operands at this position of
-    their ``axes``, and of nothing at others; None where one has none."""
+    """For each result, the axis along which its element at a position depends only on elements of the operands at the
+    same position of their ``axes``; None if a result has no such axis."""
     if op.has_body:
         axis = _axis_of_element(op, types, axes)
         return None if axis is None else [axis]
@@ -164,7 +164,7 @@ def _type_at(types: Mapping[str, Any], place: _Place) -> Any:
 
 
 class _Named(TypeReader):
-    """Reads an operand that has a type and a name."""
+    """Reads an operand that has only a type and a name."""
 
     def __init__(self, type: TensorType, name: str) -> None:
         super().__init__(type)
@@ -175,8 +175,8 @@ class _Named(TypeReader):
 
 
 def _axis_beside_whole(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, int]) -> int | None:
-    """Of an op that needs some axes whole: the others stand in the result in their order, under the same numbers
-    where the ranks are equal, else in front."""
+    """The axis of the result for an op that needs some axes whole: the other axes keep their order in the result, with
+    the same numbers if the ranks are equal, else as the first ones."""
     result = op.result_type(types)
     if isinstance(result, tuple):
         return None
@@ -190,7 +190,7 @@ def _axis_beside_whole(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, i
         named = range(value.rank) if named is None else named if isinstance(named, (tuple, list, range)) else (named,)
         whole = {normalize_axis(a, value.rank) for a in named}
         own = axes.get((name, 0))
-        if own is None and len(whole) < value.rank:  # it has an axis that may stand beside the selected one
+        if own is None and len(whole) < value.rank:  # it has an axis that may be aligned with the selected one
             return None
         if own is not None:
             if own in whole:
@@ -200,7 +200,7 @@ def _axis_beside_whole(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, i
 
 
 def _axes_of_expansion(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, int]) -> list[int] | None:
-    """Those of the calls that the op is made of."""
+    """Like :func:`_axes_of_results`, from the calls in the expansion of the op."""
     try:
         graph, inputs, results = above("traced_call")(lambda **given: op.expand(given), op, types)
     except FxliteError:
@@ -237,7 +237,7 @@ def _axes_of_expansion(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, i
 
 # -- across the axis ---------------------------------------------------------------------------------
 def _across(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> Any:
-    """What NumPy's function of the op gives, where there is one for selected elements; None where there is none."""
+    """The result of NumPy's function for the op, if there is one for selected elements; else None."""
     if op is lookup("matmul"):
         return product(*op.tensors(bound))
     x = bound.get("x")
@@ -252,14 +252,14 @@ def _across(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> Any
 
 
 def _in_numpy(op: Op) -> Callable[..., Any] | None:
-    """NumPy's function of an op, of those that are known for selected elements."""
+    """NumPy's function for an op, if it is supported for selected elements."""
     names = {op.name, op.numpy.partition(" ")[0].removeprefix("np.").removeprefix(".")}
     functions = (getattr(np, name, None) for name in sorted(names) if name)
     return next((f for f in functions if f is not None and (f in REDUCTIONS or f in _GIVEN)), None)
 
 
 def _in_order(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> Any:
-    """An op that keeps the order of the elements, as the reshape that it is; None for others."""
+    """The result of an op that keeps the order of the elements, as a reshape; None for other ops."""
     if not op.keeps_order:
         return None
     shape = op.result_type(op.map_tensors(lambda m: m.values.type, bound)).shape
@@ -269,7 +269,8 @@ def _in_order(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> A
 
 
 def _reshaped(m: Masked, shape: Any) -> Masked:
-    """In another shape: the axes before the selected one stay, those behind it may become others, or parts of it."""
+    """A selection in another shape: the axes before the selected one stay; those after it may change, or become parts
+    of it."""
     tracer, sizes = m.tracer, m.values.type.shape
     computed = [n for n, s in enumerate(shape) if is_traced(s) or (type(s) is int and s == -1)]
     before = shapes.product(sizes[: m.before])
@@ -294,7 +295,7 @@ def _reshaped(m: Masked, shape: Any) -> Masked:
 # -- NumPy's functions that move axes ----------------------------------------------------------------
 def _moved(function: Callable[..., Any]) -> Callable[..., Masked]:
     def call(a: Masked, *args: Any, **named: Any) -> Masked:
-        marked = function(np.broadcast_to(0, range(a.ndim)), *args, **named)  # each axis as long as its number
+        marked = function(np.broadcast_to(0, range(a.ndim)), *args, **named)  # the size of each axis is its number
         return lookup("permute")(a, marked.shape)  # type: ignore[no-any-return]
 
     return call

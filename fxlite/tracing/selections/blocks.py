@@ -1,9 +1,9 @@
-"""``x[a:b, c:d]`` with several slices of computed bounds, and what is made of such parts: ``np.outer(v[k:], w[k:])``,
+"""``x[a:b, c:d]`` with computed bounds for several axes, and computations with such parts: ``np.outer(v[k:], w[k:])``,
 ``A[k:, k:] @ B[k:]``.
 
-In: traced values of whole axes, and for some of their axes the :class:`Span` of places that count. Out: a
-:class:`Block`, which ufuncs and operators compute for all places; reductions and products leave out those that do
-not count; a write goes to the whole axes under their masks. Of one axis it is a :class:`Masked` value again.
+In: traced values with whole axes, and for some of their axes the :class:`Span` of positions that belong to the part.
+Out: a :class:`Block`. Ufuncs and operators compute it for all positions, reductions and products leave out the others,
+and a write goes to the whole axes under their masks. With a single such axis it is a :class:`Masked` value.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Spans = Mapping[int, Span]
 
 
 class Block:
-    """The elements of ``values`` whose places lie in the ``spans`` of some of its axes; ``origin``: the array and
-    the subscript that this is a view of, None for a copy."""
+    """The elements of ``values`` whose positions lie in the ``spans`` of some axes. ``origin``: the array and the
+    subscript of which this is a view; None for a copy."""
 
     __slots__ = ("origin", "spans", "values")
     __array_priority__ = 2000.0
@@ -65,7 +65,7 @@ class Block:
 
     @property
     def size(self) -> Any:
-        """How many elements there are: a traced number."""
+        """The number of elements, a traced number."""
         return self.tracer.python_number(reduce(lookup("mul"), self.shape))
 
     @property
@@ -73,7 +73,7 @@ class Block:
         return made(self.values.T, {-self.ndim - 1 - axis: span for axis, span in self.spans.items()})
 
     def refusal(self, what: str, instead: str = "") -> TraceError:
-        """The error for what would need the number of elements."""
+        """The error for an operation that would need the number of elements."""
         axis, span = next(iter(self.spans.items()))
         one = Masked(self.values, mask_of(self.tracer, span), -axis - 1, span)
         return one.refusal(what, instead)
@@ -137,7 +137,7 @@ class Block:
         return made(found, {a + sum(g > a for g in gone): span for a, span in left.items()})
 
     def mask(self, axes: Any) -> Any:
-        """Which places count along some axes, to stand beside the values; None where all do."""
+        """A mask of the positions in the spans of some axes, which broadcasts against the values; None if all are."""
         found = {axis: span for axis, span in self.spans.items() if axis in axes}
         return mask_of_all(self.values, found) if found else None
 
@@ -151,14 +151,14 @@ class Block:
         return product(other, self)
 
     def changed(self, result: Any, what: str) -> Block:
-        """``x[a:b, c:d] += ...``, also in the array that this is a view of."""
+        """``x[a:b, c:d] += ...``, which also changes the array of which this is a view."""
         new = masked.cast_in_place(self, fitted(result, self.spans), what)
         whole, items = (self.values, self._slices()) if self.origin is None else self.origin
         whole[items] = Block(new, self.spans)
         return self
 
     def _slices(self) -> tuple[slice, ...]:
-        """Where it stands in its values."""
+        """The slices of ``values`` that give this part."""
         axes = range(-self.ndim, 0)
         ones = {axis: Masked(self.values, mask_of(self.tracer, s), -axis - 1, s) for axis, s in self.spans.items()}
         return tuple(slice(*ones[axis]._bounds()) if axis in ones else slice(None) for axis in axes)
@@ -188,12 +188,12 @@ _OF_ONE: dict[Any, Callable[[Block], Any]] = {
 
 
 def _beside(mask: Any, axis: int) -> Any:
-    """A mask of one axis with axes of size 1 behind it."""
+    """A mask of one axis, followed by axes of size 1."""
     return mask if axis == -1 else lookup("reshape")(mask, (*mask.type.shape, *(1,) * (-axis - 1)))
 
 
 def made(values: Any, spans: Spans) -> Any:
-    """Values of which along some axes the places of spans count."""
+    """A part of values, given by spans of some axes."""
     if not spans:
         return values
     if len(spans) > 1:
@@ -213,7 +213,7 @@ def taken_apart(value: Any) -> tuple[Any, Spans]:
 
 
 def fitted(value: Any, spans: Spans) -> Any:
-    """Whole values in which what stands in ``spans`` is what ``value`` has there, element by element."""
+    """Whole values that have the elements of ``value`` in the ``spans``, element by element."""
     values, own = taken_apart(value)
     for axis in sorted({*spans, *own}):
         if axis in own and axis not in spans:
@@ -229,7 +229,7 @@ def fitted(value: Any, spans: Spans) -> Any:
 
 
 def applied(function: Callable[..., Any], operands: Sequence[Any], **options: Any) -> Any:
-    """``function`` of whole arrays, of which the same places count."""
+    """``function`` of whole arrays, restricted to the same positions."""
     spans: dict[int, Span] = {}
     for operand in operands:
         for axis, span in taken_apart(operand)[1].items():
@@ -239,7 +239,7 @@ def applied(function: Callable[..., Any], operands: Sequence[Any], **options: An
 
 
 def outer(a: Any, b: Any) -> Any:
-    """``np.outer`` of parts of lines."""
+    """``np.outer`` of parts of one-dimensional arrays."""
     lines = [taken_apart(value) for value in (a, b)]
     if any((v.ndim if is_traced(v) else np.ndim(v)) != 1 for v, _ in lines):
         raise next(v for v in (a, b) if isinstance(v, (Masked, Block))).refusal("np.outer of several axes")
@@ -249,13 +249,13 @@ def outer(a: Any, b: Any) -> Any:
 
 
 def product(x: Any, y: Any) -> Any:
-    """``x @ y``: the sums leave out what does not count."""
+    """``x @ y``, whose sums leave out elements outside of the parts."""
     (a, rows), (b, columns) = taken_apart(x), taken_apart(y)
     one = x if isinstance(x, (Masked, Block)) else y
     a, b = (v if is_traced(v) else one.tracer.constant(v) for v in (a, b))
     if not all(0 < v.ndim < 3 for v in (a, b)):
         raise one.refusal("a product of these ranks")
-    inner = -min(b.ndim, 2)  # the axis of y that is summed over
+    inner = -min(b.ndim, 2)  # the axis of y over which it sums
     summed = [own for own in (rows.get(-1), columns.get(inner)) if own is not None]
     span = next((own for own in summed if own.is_first), next(iter(summed), None))
     if span is not None:
@@ -300,7 +300,8 @@ def part(x: Any, index: Any) -> Any:
 
 
 def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans, list[Any]]:
-    """Slices and numbers along axes of computed size are applied, and whole axes or none left there."""
+    """Apply the slices and numbers along axes of computed size; the items that are left have whole axes or none
+    there."""
     spans, items, axis = dict(spans), list(items), 0
     for number in reversed(range(len(items))):
         item = items[number]
@@ -326,14 +327,14 @@ def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans,
 
 
 def _axes_left(item: Any) -> int:
-    """How many axes of the result an item of a subscript makes."""
+    """The number of axes in the result for an item of a subscript."""
     if item is None or isinstance(item, slice):
         return 1
     return int(item.ndim if hasattr(item, "ndim") else np.ndim(item))
 
 
 def mesh(x: Any, items: list[Any]) -> Any:
-    """``x[np.ix_(a, b)]`` of places of which it is computed how many there are: each along an axis of its own."""
+    """``x[np.ix_(a, b)]`` for positions whose number is computed, each along its own axis."""
     lead = next(n for n, item in enumerate(items) if isinstance(item, (Masked, Block)))
     apart = [taken_apart(FUNCTIONS["compact"](i) if isinstance(i, Masked) else i) for i in items]
     indices = [v for v, _ in apart if not isinstance(v, slice) and v is not Ellipsis]
@@ -351,12 +352,13 @@ def mesh(x: Any, items: list[Any]) -> Any:
 
 
 def mask_of_all(values: Any, spans: Spans) -> Any:
-    """Which places count, to stand beside the values."""
+    """A mask of the positions in the spans, which broadcasts against the values."""
     return reduce(lookup("logical_and"), (_beside(mask_of(values.tracer, span), axis) for axis, span in spans.items()))
 
 
 def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool = True) -> Any:
-    """``x[a:b, c:d]`` for several slices of computed bounds; with ``takes`` those of a known length are cut out."""
+    """``x[a:b, c:d]`` for several slices with computed bounds; with ``takes``, those of a known length are
+    extracted."""
     if any(hasattr(item, "ndim") and item.ndim for item in items):
         raise x.tracer.error(
             "slices with computed bounds beside index arrays cannot be traced", "cut first: x[a:b, c:d], then index"

@@ -1,7 +1,7 @@
-"""How large the integers of an array can be, where that can be seen from how they are computed: what is counted or
-repeated by them has a size with that bound.
+"""Bounds of the integers in an array that follow from their computation. Arrays that are counted or repeated by such
+integers have sizes with these bounds.
 
-In: a traced value. Out: a size that no element is above, or below, or None.
+In: a traced value. Out: a size that is an upper (or lower) bound of all elements, or None.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SHALLOW = 6
 
 
 def most_of(value: Any) -> Dim | None:
-    """A size that no element of a traced value is above, where one can be seen."""
+    """A size that is an upper bound of all elements of a traced value; None if none is found."""
     return _most(value.node, _DEEPEST)
 
 
 def limit_of(node: Node, side: int) -> Dim | None:
-    """A size that a number is not above (``side`` 1) or not below (0), where one can be seen."""
+    """A size that is an upper (``side`` 1) or lower (0) bound of a number; None if none is found."""
     return _most(node, _SHALLOW) if side else _least(node)
 
 
@@ -64,18 +64,18 @@ def _of_call(node: Node, depth: int) -> Dim | None:
 
 
 def _largest(found: list[Any]) -> Dim | None:
-    """A bound of all that has one of these bounds."""
+    """An upper bound of a value that is bounded by one of these bounds."""
     return None if None in found or not found else shapes.maximum(*found) if len(found) > 1 else found[0]
 
 
 def _smallest(found: list[Any]) -> Dim | None:
-    """A bound of what has all bounds that there are."""
+    """An upper bound of a value for which all of these bounds hold."""
     known = [f for f in found if f is not None]
     return None if not known else shapes.minimum(*known) if len(known) > 1 else known[0]
 
 
 def _less(bound: Any, of: Any) -> Dim | None:
-    """Of ``x % n``: below it."""
+    """The bound of ``x % n``, which is less than n."""
     y = bound["y"]
     if type(y) is int:
         return y - 1 if y > 0 else None
@@ -83,19 +83,19 @@ def _less(bound: Any, of: Any) -> Dim | None:
 
 
 def _scaled(bound: Any, of: Any, by: Callable[[Any, int], Any]) -> Dim | None:
-    """Of what does not become larger with a number: ``x * 3``, ``x // 2``."""
+    """The bound of an operation with a number, such as ``x * 3`` or ``x // 2``, that is monotonic in x."""
     y, (most,) = bound["y"], of("x")
     return by(most, y) if type(y) is int and y > 0 and most is not None and shapes.at_least(most, 0) else None
 
 
 def _along(bound: Any, of: Any) -> Dim | None:
-    """The largest position along an axis, or in all of them."""
+    """The largest position along an axis, or in the whole array."""
     shape, axis = bound["x"].type.shape, bound["axis"]
     return (shapes.product(shape) if axis is None else shape[normalize_axis(axis, len(shape))]) - 1
 
 
 def _added_up(bound: Any, of: Any) -> Dim | None:
-    """A sum of as many elements as there are along axes."""
+    """The bound of a sum over axes, from the number of elements along them."""
     x, (most,) = bound["x"], of("x")
     shape, axis = x.type.shape, bound["axis"]
     axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -104,7 +104,7 @@ def _added_up(bound: Any, of: Any) -> Dim | None:
 
 
 def _is_choice(bound: Any, larger: bool) -> bool:
-    """Whether ``where`` is what ``min(a, b)`` or ``max(a, b)`` of two numbers is made of."""
+    """Whether a ``where`` is the ``min(a, b)`` or ``max(a, b)`` of two numbers."""
     test, x, y = bound["condition"], bound["x"], bound["y"]
     symbol = test.target.symbol if isinstance(test, Node) and test.op == "call_function" else None
     order = _SMALLER.get(symbol or "")
@@ -138,7 +138,7 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _least(node: Any, depth: int = _SHALLOW) -> Dim | None:
-    """A size that no element is below, where one can be seen."""
+    """A size that is a lower bound of all elements; None if none is found."""
     if not isinstance(node, Node):
         return shapes.normalize(node) if type(node) is int or shapes.names(node) else None
     kind = node.type
@@ -157,12 +157,12 @@ def _least(node: Any, depth: int = _SHALLOW) -> Dim | None:
 
 
 def _lower(found: list[Any]) -> Dim | None:
-    """A bound of all that is not below one of these."""
+    """A lower bound of a value that has one of these lower bounds."""
     return None if None in found else shapes.minimum(*found)
 
 
 def _upper(found: list[Any]) -> Dim | None:
-    """A bound of what is not below any of these."""
+    """A lower bound of a value for which all of these lower bounds hold."""
     known = [f for f in found if f is not None]
     return None if not known else shapes.maximum(*known) if len(known) > 1 else known[0]
 

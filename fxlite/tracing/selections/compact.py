@@ -1,9 +1,9 @@
-"""Arrays whose size is known when the program runs, with a bound that is known before: what is selected,
-one element behind the other, and what depends on where in this order an element stands.
+"""Arrays whose size is known only at run time, but has a bound that is known before: selected elements in sequence, and
+operations that depend on the position of an element in this sequence.
 
-In: :class:`Masked` values; traced arrays of which NumPy makes an array of such a size
-(``np.nonzero``, ``np.unique``, ``np.repeat``). Out: :class:`Masked` values; those that are *compact* are
-the first elements of an array as long as their bound, up to a count.
+In: :class:`Masked` values; traced arrays from which NumPy makes an array of such a size (``np.nonzero``,
+``np.unique``, ``np.repeat``). Out: :class:`Masked` values. A *compact* one consists of the first elements, up to a
+count, of an array whose size is the bound.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fxlite.types.shapes import Dim
 
 
 def compact(m: Masked) -> Masked:
-    """The same elements, one behind the other from the start of the axis on."""
+    """The same elements, in sequence from the start of the axis."""
     if m.span is not None and type(m.span.start.size) is int and m.span.start.size == 0:
         return m
     tracer, axis, mask = m.tracer, m.before, m.mask
@@ -52,20 +52,20 @@ def compact(m: Masked) -> Masked:
 
 
 def _is_counting(values: Any) -> bool:
-    """Whether each element is its own position."""
+    """Whether each element equals its own position."""
     node = values.node
     return node.op == "call_function" and node.target is lookup("arange") and node.bound["start"] == 0
 
 
 def _positions(mask: Any) -> tuple[Any, Any]:
-    """Where a mask of one axis holds, then zeros; and how often it does."""
+    """The positions at which a mask of one axis is true, followed by zeros; and their number."""
     count = mask.tracer.python_number(lookup("sum")(lookup("cast")(mask, "i64")))
     return lookup("flatnonzero")(mask), count
 
 
 class Result:
-    """What is selected as a result of the program: ``elements`` of an array, of which along an
-    ``axis`` the first ``count`` ones count; of several axes, one inside of the other."""
+    """Selected elements as a result of the program: the first ``count`` of ``elements`` along ``axis``. For several
+    axes, they are nested."""
 
     def __init__(self, elements: Any, axis: int, count: Any) -> None:
         self.elements, self.axis, self.count = elements, axis, count
@@ -75,7 +75,8 @@ class Result:
 
 
 def _result(values: Any, parts: Sequence[tuple[Any, int, Span | None]]) -> Any:
-    """``values`` cut to what counts along each axis: a mask, how many axes are behind it, and a span."""
+    """``values`` cut to the selected elements along each axis, given by a mask, the number of axes after it, and a
+    span."""
     counts = []
     for mask, after, span in parts:
         made = compact(Masked(values, mask, after, span))
@@ -85,7 +86,7 @@ def _result(values: Any, parts: Sequence[tuple[Any, int, Span | None]]) -> Any:
 
 
 def with_results(value: Any) -> Any:
-    """A nested result with a :class:`Result` in place of what is selected."""
+    """A nested result with a :class:`Result` in place of each selection."""
     if isinstance(value, Masked):
         return _result(value.values, [(value.mask, value.after, value.span)])
     if is_block(value):
@@ -110,14 +111,14 @@ def part(m: Masked, index: Any) -> Any:
     """``m[i]``, ``m[a:b]``, ``m[places]``."""
     if m.before or isinstance(index, tuple) or index is None or index is Ellipsis:
         raise m.refusal("a part of it beside others axes")
-    if isinstance(index, Masked):  # a place that is not selected may lie anywhere
+    if isinstance(index, Masked):  # a position that is not selected may be out of range
         found = _at_places(compact(m), index.filled(0), lookup("logical_not")(index.condition))
         return index.like(found, m.after)
     return along(m, index)
 
 
 def along(m: Masked, index: Any) -> Any:
-    """A slice of the axis of computed size, or what stands at places there."""
+    """A slice along the axis of computed size, or the elements at positions there."""
     if not isinstance(index, slice):
         return _at_places(compact(m), index)
     m = compact(m) if m.span is None else m
@@ -133,8 +134,8 @@ def along(m: Masked, index: Any) -> Any:
 
 
 def _at_places(m: Masked, index: Any, anywhere: Any = False) -> Any:
-    """Elements of the first ones along an axis; an IndexError when the program runs for places without one, but where
-    they may lie ``anywhere``."""
+    """The elements at positions among the first ones along an axis. Positions out of range raise IndexError at run
+    time, except where they may be ``anywhere``."""
     count, size = m.count, shapes.for_user(m.span.size)  # type: ignore[union-attr]
     if not is_traced(index):
         index = np.asarray(index)
@@ -170,7 +171,7 @@ def _line(m: Masked, what: str) -> Masked:
 
 
 def _last(kind: dtypes.DType) -> Any:
-    """What stands behind all others in order."""
+    """The value that is last in sorted order."""
     return np.nan if kind.is_float else COMBINATIONS["min"].start(kind)
 
 
@@ -205,7 +206,7 @@ def _arg(name: str) -> Callable[..., Any]:
 
 
 def _searched(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-    """np.searchsorted in what is selected, or for it."""
+    """np.searchsorted in selected elements, or for them."""
     if isinstance(v, Masked):
         return v.like(np.searchsorted(a, v.values, side, sorter))
     if sorter is not None:
@@ -243,7 +244,7 @@ def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
 
 
 def _whole_line(value: Any, beside: Any) -> Any:
-    """What np.append joins: a number, or a size, is an array of one element."""
+    """An operand of np.append as an array; a number or a size becomes an array of one element."""
     if isinstance(value, Masked):
         return value
     if isinstance(value, shapes.NamedDim):
@@ -256,7 +257,7 @@ def _unique_of(a: Masked, *options: Any, **named: Any) -> Any:
     return unique(m, *options, **named)
 
 
-# -- made of whole arrays --------------------------------------------------------------------------
+# -- from whole arrays -----------------------------------------------------------------------------
 def nonzero(a: Any) -> tuple[Masked, ...]:
     """np.nonzero."""
     if isinstance(a, Masked):
@@ -287,7 +288,7 @@ def argwhere(a: Any) -> Masked:
 
 
 def compress(condition: Any, a: Any, axis: Any = None) -> Masked:
-    """np.compress by a condition that is computed."""
+    """np.compress with a computed condition."""
     a, axis = (ravel(a), 0) if axis is None else (a, axis % value_type(a).rank)
     size, given = value_type(a).shape[axis], condition.type.shape[0]
     if not shapes.equal(size, given):
@@ -296,7 +297,7 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Masked:
 
 
 def extract(condition: Any, arr: Any) -> Masked:
-    """np.extract by a condition that is computed."""
+    """np.extract with a computed condition."""
     mask = condition if condition.type.dtype.is_bool else lookup("ne")(condition, 0)
     return Masked(ravel(arr), ravel(mask))
 
@@ -336,7 +337,7 @@ def unique(
 
 # -- sets ------------------------------------------------------------------------------------------
 def _among(a: Any, b: Any, *, invert: bool = False) -> Any:
-    """Which elements of ``a``, which may be selected, are elements of ``b``, which may be, too."""
+    """A mask of the elements of ``a`` that are elements of ``b``; both may be selections."""
     if isinstance(a, Masked):
         return a.like(_among(a.values, b, invert=invert), a.after)
     if not isinstance(b, Masked):
@@ -350,7 +351,7 @@ def _among(a: Any, b: Any, *, invert: bool = False) -> Any:
 
 
 def _sets(*given: Any) -> list[Any]:
-    """The arguments as lines, selected or whole, of one dtype."""
+    """The arguments as one-dimensional arrays, selected or whole, of the same dtype."""
     tracer = next(a.tracer for a in given if isinstance(a, Masked) or is_traced(a))
     lines = [
         a if isinstance(a, Masked) else ravel(a if is_traced(a) else tracer.constant(np.asarray(a))) for a in given
@@ -396,8 +397,8 @@ MOST_COLUMNS = 64
 
 
 def _unique_rows(a: Any, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
-    """np.unique of the parts along an axis: stable sorts by each of their elements, the last one
-    first, bring them in order. A part with NaN is equal to no other one, as in NumPy."""
+    """np.unique of the parts along an axis, which are ordered by stable sorts by each of their elements, from the
+    last to the first. A part with NaN is not equal to any other one, as in NumPy."""
     if isinstance(a, Masked):
         raise a.refusal("np.unique with axis=")
     rank, tracer = value_type(a).rank, a.tracer
@@ -436,9 +437,9 @@ def with_returns(
     counts: bool,
     known: tuple[Any, tuple[Dim, ...] | None] = (None, None),
 ) -> Any:
-    """What np.unique gives: ``values``, and of the elements in ``order`` of which some are new where
-    they stand, which of the values each is, and how many are equal. ``known``: how many elements
-    there are, where not all are, and the shape that positions have."""
+    """The results of np.unique: ``values``; for the elements in ``order``, some of which are marked as new, the
+    number of the value that each equals; and how many are equal. ``known``: the number of elements if not all are
+    selected, and the shape of the positions."""
     (count, shape), found = known, [values]
     if index:
         found.append(compact(Masked(order, is_new)))
@@ -459,7 +460,7 @@ def with_returns(
 
 
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """np.repeat; also by numbers that are computed, of which it is known how large they can be."""
+    """np.repeat, also with computed numbers of repetitions that have known bounds."""
     if not is_traced(repeats) or known_value(repeats) is not None:
         return rearranging.repeat(a, repeats, axis)
     if axis is None:
@@ -485,8 +486,8 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
-    """np.bincount: of ``minlength`` numbers, others are an IndexError when the program runs; of as many as there
-    are where that is not given, of which it is known how large they can be."""
+    """np.bincount. With ``minlength``, other numbers raise IndexError at run time; without it, the numbers must have a
+    known bound."""
     some = _line(x, "np.bincount") if isinstance(x, Masked) else None
     if some is not None:
         x = some.filled(-1)
@@ -509,7 +510,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
         largest = np.max(x, initial=-1)
         tracer.ranges[largest.node] = (-1, size)
         count = tracer.python_number(largest + 1)
-    places = lookup("where")(x < 0, size, x)  # negative ones are none either
+    places = lookup("where")(x < 0, size, x)  # negative numbers are out of range, too
     addends = np.ones_like(x) if weights is None else lookup("cast")(tracer.constant(weights), dtypes.float64)
     if some is not None:
         places, addends = (chosen(some.mask, v, 0) for v in (places, addends))
@@ -519,7 +520,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
-    """np.trim_zeros: a slice along each axis, with bounds that are computed."""
+    """np.trim_zeros: a slice along each axis, with computed bounds."""
     ends, rank, there = trim.lower(), filt.ndim, lookup("ne")(filt, 0)
     if ends not in ("f", "b", "fb", "bf"):
         raise ValueError(f'trim is "f", "b" or "fb", not {trim!r}')
@@ -538,7 +539,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
 
 
 def open_mesh(*args: Any) -> tuple[Any, ...]:
-    """np.ix_: what a mask that is computed selects are its places."""
+    """np.ix_, which replaces a computed mask by the positions that it selects."""
     found = []
     for number, line in enumerate(args):
         if is_traced(line) and line.type.dtype.is_bool and known_value(line) is None:
@@ -554,7 +555,7 @@ def open_mesh(*args: Any) -> tuple[Any, ...]:
 
 
 def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    """np.histogram: what is not selected counts for nothing, and is no bound of the bins."""
+    """np.histogram of selected elements: other elements are not counted and do not affect the bins."""
     if weights is not None:
         raise a.refusal("np.histogram with weights=")
     a = compact(a) if a.ndim == 1 and not a.before else a
@@ -594,7 +595,7 @@ OF_MASKED.update(
 
 
 def _median(a: Masked) -> Any:
-    """np.median of one axis; NaN of none."""
+    """np.median of one axis; NaN if there are no elements."""
     m = OF_MASKED[np.sort](a)
     count, kind = m.count, m.values.type.dtype
     last = lookup("maximum")(count - 1, 0)

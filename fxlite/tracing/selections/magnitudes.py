@@ -1,9 +1,9 @@
-"""How large the integers of Python may become that a program computes, which have no end in Python and 64 bits here.
+"""Bounds of the Python integers that a program computes. They are unlimited in Python, but have 64 bits here.
 
-In: a number, or what a round of a loop makes of the numbers that it carries. Out: a bound of its size, by which the
-tracer decides where the program has to look for numbers that 64 bits do not hold, and to raise OverflowError. What
-nobody knows, an element of an input or how often a loop runs, is taken to be below :data:`UNKNOWN`: counters, sums
-and indices cost nothing, and what is multiplied from round to round is checked.
+In: a number, or the effect of a loop's round on the numbers that it carries. Out: a bound of the magnitude, with which
+the tracer decides where the program has to check for numbers that do not fit 64 bits, and raise OverflowError.
+Unknown numbers (elements of inputs, the number of rounds) are assumed to be below :data:`UNKNOWN`. So counters, sums
+and indices need no check, but numbers that are multiplied in each round are checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SHRINK = ("//", ">>")
 
 
 def largest(tracer: Tracer, value: Any, depth: int = _DEEPEST) -> float:
-    """A bound of a number's size."""
+    """A bound of the magnitude of a number."""
     node = getattr(value, "_node", value)
     if not isinstance(node, Node):
         return _of_literal(node)
@@ -78,7 +78,7 @@ def _of_literal(value: Any) -> float:
 
 
 def _of_call(node: Node, of: Callable[[Any], float]) -> float:
-    """A bound of what a node gives, by those of what it reads."""
+    """A bound of a node's value, from the bounds of its operands."""
     kind = node.type
     if not isinstance(kind, TensorType) or not (kind.dtype.is_integer or kind.dtype.is_bool):
         return UNKNOWN
@@ -88,7 +88,7 @@ def _of_call(node: Node, of: Callable[[Any], float]) -> float:
     if node.op != "call_function" or kind.shape:
         return min(narrow, UNKNOWN)
     op, bound = node.target, node.bound
-    if "value" in bound:  # a number that is made
+    if "value" in bound:  # a created number
         return _of_literal(bound["value"])
     operands = [v for v in op.tensors(bound) if not _is_bool(v)]
     if any(isinstance(v, Node) and not _is_integer(v) for v in operands) or op.kind != "pointwise":
@@ -111,7 +111,7 @@ def _is_bool(value: Any) -> bool:
 
 
 def _of_nodes(nodes: Sequence[Node], sizes: dict[Node, Any]) -> bool:
-    """Add bounds for all nodes to those of what they read; whether one of them is above what 64 bits hold."""
+    """Add bounds for all nodes to ``sizes``; returns whether one of them exceeds 64 bits."""
     above = False
     for node in nodes:
         if node in sizes or node.op != "call_function":
@@ -133,7 +133,7 @@ def _read(value: Any, sizes: Mapping[Node, Any]) -> float:
 
 
 def _of_control(node: Node, sizes: Mapping[Node, Any]) -> list[float]:
-    """Bounds of the results of a condition, and of a loop after few rounds."""
+    """Bounds of the results of a condition, and of those of a loop after a few rounds."""
     bound = node.bound
     bodies = [bound[name] for name in ("true_fn", "false_fn", "body_fn") if name in bound]
     found: list[float] = []
@@ -156,8 +156,8 @@ def _results(results: Sequence[Node], sizes: Mapping[Node, Any]) -> list[float]:
 def after_rounds(
     tracer: Tracer, nodes: Sequence[Node], carried: Sequence[tuple[Node, Any, float]], count: int | None
 ) -> list[float] | None:
-    """Bounds of carried numbers, each an input of a body, what a round leaves there, and its bound before the loop, in
-    all of ``count`` rounds; None where neither they nor what is computed of them may be above what 64 bits hold."""
+    """Bounds of carried numbers over ``count`` rounds. Each number is given by an input of the body, the result of a
+    round, and its bound before the loop. None if neither they nor numbers computed from them can exceed 64 bits."""
     inputs = {node: largest(tracer, node) for node in nodes if node.op == "placeholder" and _is_integer(node)}
     inputs |= {node: before for node, _, before in carried}
     now = [before for _, _, before in carried]
