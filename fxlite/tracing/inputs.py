@@ -1,13 +1,13 @@
-"""What enters a traced program's graph: placeholders for its inputs, constants for what is baked
-in, the interface that remembers how nested inputs were taken apart, and operands of its calls.
+"""Inputs of a traced program's graph: placeholders for its inputs, constants for values that are baked in, the
+interface that records how nested inputs are taken apart, and operands of its calls.
 
-In: the program's signature, declared types and ``concrete_args`` by parameter name. Out:
-:class:`Inputs`. A parameter with a type is an input, which keeps a default that has this type; one
-in ``concrete_args``, or not given but with a default, is baked in: a call may give the value that
-it had. Where no types are given at all, other parameters are untyped inputs, also those whose
-default is a number, unless the program can only be traced with that number. In: the bound
-arguments of an op. Out: the
-same with nodes, tensors and arrays in the places of what a graph cannot hold.
+In: the program's signature, declared types and ``concrete_args`` by parameter name. Out: :class:`Inputs`. A parameter
+with a type is an input, which keeps a default of this type. A parameter in ``concrete_args``, or one that is not given
+but has a default, is baked in: a call may repeat its value. If no types are given at all, all other parameters are
+untyped inputs, even if their default is a number, unless the program can only be traced with that number.
+
+In: the bound arguments of an op. Out: the same, with nodes, tensors and arrays in place of values that a graph cannot
+hold.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ PLAIN = frozenset((int, float, bool, complex, type(None)))
 
 
 def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any] | None:
-    """The bound arguments with nodes for the tracer's proxies; None where an operand is neither a
-    proxy nor a number."""
+    """The bound arguments, with nodes for the tracer's proxies; None if an operand is neither a proxy nor a number."""
     found, graph = bound.copy(), tracer.graph
     for name in op.tensor_kinds:
         value: Any = bound.get(name)
@@ -60,9 +59,8 @@ def operand_nodes(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, An
 
 
 def with_lists_as_arrays(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
-    """Lists, tuples and ranges of numbers among the operands as the arrays that NumPy makes of them, as in
-    ``x * [1, 2, 3]``; those that hold traced values are stacked. Raises TraceError for what is no
-    array."""
+    """Convert lists, tuples and ranges of numbers among the operands to arrays as NumPy does, as in ``x * [1, 2, 3]``;
+    those with traced values are stacked. Raises TraceError for a value that is not an array."""
     if not any(type(v) in (list, tuple, range) for v in bound.values()):
         return bound
     lists = {
@@ -74,7 +72,7 @@ def with_lists_as_arrays(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[
 
 
 def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
-    """The array that a list or tuple beside a traced value stands for."""
+    """The array for a list or tuple that is combined with a traced value."""
     from fxlite.tracing.capture.answers import holds_computed, stacked
 
     if holds_computed(value):
@@ -87,8 +85,8 @@ def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
 
 
 def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
-    """A named size among the operands is a Python int when the program runs: it takes the dtype
-    of the tensors beside it, as in ``x / x.shape[0]``. Comparisons look at the number itself."""
+    """Convert named sizes among the operands to tensors. At run time such a size is a Python int, so it takes the
+    dtype of the other operands, as in ``x / x.shape[0]``. Comparisons use the number itself."""
     operands = list(op.tensors(bound))
     if not any(isinstance(v, NamedDim) for v in operands):
         return bound
@@ -109,7 +107,7 @@ def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict
 
 
 def number_as_array(value: Any) -> Any:
-    """A number among the program's results as an array of rank 0; anything else as it is."""
+    """A number among the program's results as an array of rank 0; any other value unchanged."""
     return np.asarray(value) if isinstance(value, dtypes.NUMBERS) else value
 
 
@@ -119,23 +117,23 @@ MakePlaceholder = Callable[..., tuple[str, Any]]
 
 @dataclass
 class Inputs:
-    """Arguments to run the program with, and the form of each of its parameters."""
+    """The arguments with which the program is run, and the form of each of its parameters."""
 
     arguments: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
     parameters: list[tuple[str, str, Structure]] = field(default_factory=list)
     given: dict[str, Any] = field(default_factory=dict)
-    """What stands for each of ``parameters``."""
+    """The argument for each of ``parameters``."""
     not_given: list[str] = field(default_factory=list)
-    """``*args`` and ``**kwargs`` that hold nothing."""
+    """The ``*args`` and ``**kwargs`` that are empty."""
     baked: list[Baked] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
-    """Untyped inputs with a default."""
+    """The untyped inputs with a default."""
     lent: Lent = field(default_factory=Lent)
-    """The lists and dicts in what is baked in."""
+    """The lists and dicts in values that are baked in."""
 
     def bake(self, name: str, kind: Any, value: Any) -> None:
-        """A parameter has a value and is not an input."""
+        """Add a parameter that has a fixed value and is not an input."""
         if kind in ONE_BY_ONE:
             self.baked.append(Baked(len(self.parameters), name, kind.name, value))
 
@@ -146,7 +144,7 @@ class Inputs:
         states: tuple[tuple[str, str], ...] = (),
         orders: tuple[tuple[str, str, str], ...] = (),
     ) -> Interface | None:
-        """The interface; None where it says nothing that the placeholders do not."""
+        """The interface; None if it adds nothing to the placeholders."""
         writes = (*writes, *dict(states))
         made = Interface(tuple(self.parameters), result, writes, tuple(self.baked), states, orders)
         if self.baked or orders:
@@ -164,8 +162,8 @@ ONE_BY_ONE = (*_BY_POSITION, inspect.Parameter.KEYWORD_ONLY)
 def declare(
     function: Any, types: tuple[Any, ...], named: Mapping[str, Any], baked: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Types by parameter name: those given by position, with ``*args`` as a tuple and ``**kwargs``
-    as a dict. Raises ArgumentError for too many, unknown or doubled ones."""
+    """The types by parameter name, including those given by position, with ``*args`` as a tuple and ``**kwargs`` as a
+    dict. Raises ArgumentError for too many, unknown or duplicate ones."""
     if not callable(function):
         shown = repr(function) if isinstance(function, (int, float, str)) else type(function)
         raise ArgumentError(
@@ -206,8 +204,8 @@ def declare(
 
 
 def is_concrete(function: Any, value: Any) -> bool:
-    """Whether what is given by position is not an input type but torch.fx's ``concrete_args``: a dict
-    by names of parameters that holds no type and no array."""
+    """Whether a positional argument is not an input type but torch.fx's ``concrete_args``: a dict with names of
+    parameters as keys that contains no type and no array."""
     if not isinstance(value, dict) or not callable(function) or not value:
         return False
     if not set(value) <= set(signature_of(function).parameters):
@@ -229,8 +227,8 @@ def title(function: Any) -> str:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """The parameters of a program. A ufunc takes arrays by position (``x``, or ``x1`` and ``x2``).
-    Raises ArgumentError for a function in C that does not tell what it takes."""
+    """The signature of a program. A ufunc takes arrays by position (``x``, or ``x1`` and ``x2``). Raises ArgumentError
+    for a C function without a signature."""
     if isinstance(function, np.ufunc):
         names = ("x",) if function.nin == 1 else (f"x{i + 1}" for i in range(function.nin))
         kind = inspect.Parameter.POSITIONAL_ONLY
@@ -239,7 +237,7 @@ def signature_of(function: Any) -> inspect.Signature:
         signature = inspect.signature(function)
         if (getattr(function, "__module__", None) or "").startswith("numpy"):
             given = [p for p in signature.parameters.values() if p.default is not np._NoValue]
-            signature = signature.replace(parameters=given)  # those that np.sum does without
+            signature = signature.replace(parameters=given)  # without those that np.sum may leave out
         return signature
     except (TypeError, ValueError):
         name = _name(function)
@@ -260,8 +258,8 @@ def make_inputs(
     placeholder: MakePlaceholder,
     bakes_defaults: bool = True,
 ) -> Inputs:
-    """Call ``placeholder`` for every input, in order of the signature. Raises ArgumentError for an
-    input without a type among typed ones, and for names the program does not have."""
+    """Call ``placeholder`` for every input, in the order of the signature. Raises ArgumentError for an input without a
+    type among typed ones, and for names that the program does not have."""
     signature = signature_of(function)
     for name in (*declared, *concrete):
         if name not in signature.parameters:
@@ -290,7 +288,7 @@ def make_inputs(
             given = functools.partial(placeholder, default=parameter.default)
             value = _nested(made, name, kind, PH, _UNTYPED, given)
         elif parameter.default is not parameter.empty:
-            value = parameter.default  # not given: the program's own default, a constant
+            value = parameter.default  # not given: the program's own default becomes a constant
             made.bake(name, kind, value)
         elif declared:
             raise ArgumentError(f'{title(function)}: input {name!r} has no type; give {name}="f32[...]"')
@@ -307,8 +305,8 @@ def _is_number(value: Any) -> bool:
 
 
 def kept_default(parameter: inspect.Parameter, declared: Any) -> Any:
-    """The default of a parameter whose input has a type, as numbers in tuples; nothing (``...``)
-    where it is none, or has another type: then a call must give the input."""
+    """The default of a parameter whose input has a type, as nested tuples of numbers; ``...`` if there is none or it
+    has another type, so that a call must give the input."""
     default, wanted = parameter.default, declared
     if default is parameter.empty or isinstance(declared, (dict, list, tuple)):
         return ...
@@ -323,7 +321,7 @@ def kept_default(parameter: inspect.Parameter, declared: Any) -> Any:
     return _as_tuples(array.tolist()) if sizes_fit and kind else ...
 
 
-_MOST_KEPT = 1000  # elements of a default that stands in the text of a graph
+_MOST_KEPT = 1000  # elements of a default that is part of the text of a graph
 
 
 def _as_tuples(value: Any) -> Any:
@@ -331,8 +329,8 @@ def _as_tuples(value: Any) -> Any:
 
 
 def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
-    """The named dims with facts in the types of inputs, by name. A plain name in another type means
-    the same dim. Raises ArgumentError where two inputs declare one name differently."""
+    """The named dims with facts in the types of inputs, by name. A plain name in another type means the same dim.
+    Raises ArgumentError if two inputs declare one name differently."""
     found: dict[str, FactSymbol] = {}
     places: dict[str, str] = {}
 
@@ -356,7 +354,7 @@ def declared_dims(declared: Mapping[str, Any]) -> dict[str, FactSymbol]:
 
 
 _UNTYPED = object()  # no types are given at all
-_MISSING = object()  # types are given, but none for this one
+_MISSING = object()  # types are given, but not for this parameter
 
 
 def _has_inputs(value: Any) -> bool:
@@ -364,8 +362,8 @@ def _has_inputs(value: Any) -> bool:
 
 
 def _nested(made: Inputs, name: str, kind: Any, value: Any, types: Any, placeholder: MakePlaceholder) -> Any:
-    """The program's argument for one parameter, made of placeholders and constants. ``types`` is
-    None where ``value`` itself holds the types, else where the types of its ``PH`` leaves are."""
+    """The program's argument for one parameter, made of placeholders and constants. ``types`` is None if ``value``
+    itself contains the types, else it contains the types of the ``PH`` leaves."""
     proxies: dict[str, Any] = {}
 
     def leaf(v: Any, path: str, keys: tuple[Any, ...]) -> Structure:
@@ -395,7 +393,7 @@ def _nested(made: Inputs, name: str, kind: Any, value: Any, types: Any, placehol
 
 
 def _follow(types: Any, keys: tuple[Any, ...], path: str) -> Any:
-    """The type at the same place as a ``PH``; PH itself in a trace without types."""
+    """The type at the place of a ``PH``; PH itself in a trace without types."""
     if types is _UNTYPED:
         return PH
     for key in keys:

@@ -1,13 +1,12 @@
-"""Calls that need elements: slices of named axes that are taken to be not empty, and reductions
-without an identity.
+"""Calls that need elements: slices of named axes, which are assumed not to be empty, and reductions without an
+identity.
 
-The rule of ``slice`` gives ``x[1:]`` the size ``T - 1`` and ``x[-1:]`` the size 1, where NumPy's
-answer for an empty axis is 0 (see :mod:`fxlite.ops.slicing`). That is true from one element on, so
-a program that slices this way requires it, and a call with fewer is refused with the line.
+The rule of ``slice`` gives ``x[1:]`` the size ``T - 1`` and ``x[-1:]`` the size 1, whereas in NumPy both are 0 for an
+empty axis (see :mod:`fxlite.ops.slicing`). These sizes are right if there is at least one element. So a program that
+slices this way requires it, and a call with fewer raises an error that names the line.
 
-The largest of no values does not exist, nor does its position: NumPy raises an error, and loops
-would give the value they start from. An axis of size 0 is refused while tracing, a named one is a
-guard.
+The largest of no values does not exist, nor does its position: NumPy raises an error, while loops would give their
+start value. An axis of size 0 raises an error while tracing, and a named axis becomes a guard.
 
 In: a call of an op as the program made it, or a whole graph. Out: guards for the graph.
 """
@@ -38,8 +37,8 @@ _MOST = 1 << 20
 
 
 def guards_of_call(op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard]) -> list[Guard]:
-    """What a call of ``op`` needs beside the ``known`` guards; ``types`` has its bound arguments
-    with types in place of tensors. Raises ShapeError as :func:`element_guards`."""
+    """The guards that a call of ``op`` needs in addition to the ``known`` ones. ``types`` has its bound arguments,
+    with types in place of tensors. Raises ShapeError as :func:`element_guards` does."""
     if op.guards == "parts":
         found = nonempty_guards(types, place)
     elif op.guards == "shape":
@@ -55,7 +54,7 @@ def guards_of_call(op: Op, types: Mapping[str, Any], place: Location | None, kno
 
 
 def _guards_of_sizes(shape: Any, place: Location | None) -> list[Guard]:
-    """``B >= 1`` for an array that is made with ``B - 1`` rows."""
+    """The guards for the sizes of a created array, such as ``B >= 1`` for one with ``B - 1`` rows."""
     found = []
     for size in as_shape(shape):
         if not isinstance(size, int) and not shapes.at_least(size, 0):
@@ -67,7 +66,7 @@ def _guards_of_sizes(shape: Any, place: Location | None) -> list[Guard]:
 
 
 def _guards_of_number(value: Any, dtype: DType | None, place: Location | None) -> list[Guard]:
-    """``N <= 127`` for a size that becomes a number of type i8."""
+    """The guards for a size that becomes a number, such as ``N <= 127`` for the type i8."""
     if dtype is None or not dtype.is_integer or not shapes.names(value):
         return []
     limits = np.iinfo(dtype.numpy)
@@ -81,9 +80,9 @@ def _guards_of_number(value: Any, dtype: DType | None, place: Location | None) -
 def element_guards(
     op: Op, types: Mapping[str, Any], place: Location | None, known: Sequence[Guard] = ()
 ) -> list[Guard]:
-    """``N >= 1`` for the axes that a call of ``op`` reduces, where it has no value for none, and
-    ``H >= 3`` where a window of 3 must fit; nothing where ``known`` guards say as much. Raises
-    ShapeError for an axis without elements."""
+    """The guards for the elements that a call of ``op`` needs: ``N >= 1`` for axes that it reduces without an
+    identity, and ``H >= 3`` if a window of 3 must fit; none that follow from ``known`` guards. Raises ShapeError for
+    an axis without elements."""
     if any(not isinstance(t, (TensorType, *dtypes.NUMBERS)) for t in op.tensors(types)):
         return []
     needed = op.needed_sizes(types)
@@ -102,10 +101,9 @@ def element_guards(
 
 
 def missing_guards(graph: Graph) -> list[Guard]:
-    """The guards of all calls that need elements, where the graph lacks them. A traced program has
-    them; one that was edited, decomposed or read from a file may not, and loops of compiled code
-    would then give what they start from, or read what is not there. Raises ShapeError as
-    :func:`element_guards`."""
+    """The guards that calls in a graph need and that the graph lacks. A traced graph has them; one that was edited,
+    decomposed or read from a file may not, and loops of compiled code would then give their start values, or read out
+    of bounds. Raises ShapeError as :func:`element_guards` does."""
     guards = list(graph.guards)
     for node in graph.find_nodes(op="call_function"):
         op = node.target
@@ -116,7 +114,7 @@ def missing_guards(graph: Graph) -> list[Guard]:
 
 
 def _least(size: Dim) -> tuple[Dim, int]:
-    """``size >= 1`` as a bound of its only named dim, if it is one and ``size`` grows with it."""
+    """``size >= 1`` as a bound of its only named dim, if there is exactly one and ``size`` grows with it."""
     free = sorted(shapes.names(size))
     if len(free) != 1 or str(size) == free[0]:
         return size, 1
@@ -129,7 +127,7 @@ def _least(size: Dim) -> tuple[Dim, int]:
         high *= 2
         if high > _MOST:
             return size, 1
-    low = high // 2  # does not hold, or is 0
+    low = high // 2  # the condition does not hold here, or it is 0
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -139,14 +137,13 @@ def _least(size: Dim) -> tuple[Dim, int]:
 
 
 def nonempty_guards(arguments: Mapping[str, Any], place: Location | None) -> list[Guard]:
-    """What the sizes of the axis of a slice or a split must be for its type to be true: ``T >= 1``,
-    or nothing."""
+    """The guards on the axis of a slice or a split under which its type is right: ``T >= 1``, or none."""
     if not isinstance(type := arguments["x"], TensorType):
         return []
     size = type.shape[arguments.get("axis", 0)]
     if size is None or isinstance(size, int):
         return []
-    if "sizes" in arguments:  # of a split, whose parts are slices
+    if "sizes" in arguments:  # a split, whose parts are slices
         cuts = cuts_of(as_shape(arguments["sizes"], "sizes"))
         parts = ({**arguments, "sizes": None, "start": a, "stop": b} for a, b in cuts)
         return [guard for part in parts for guard in _guards_of_slice(part, size, place)]

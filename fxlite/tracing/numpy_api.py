@@ -1,7 +1,7 @@
-"""NumPy's spellings of the ops: one table from ufuncs, NumPy functions and ndarray methods to ops.
+"""NumPy's spellings of the ops: a table from ufuncs, NumPy functions and ndarray methods to ops.
 
-In: a call on proxies as NumPy dispatches it. Out: calls of ops, so that ``np.maximum(x, 0)``,
-``x.clip(0)`` and ``F.relu(x)`` are the same node. What the table does not hold is refused by name.
+In: a call on proxies as NumPy dispatches it. Out: calls of ops, so that ``np.maximum(x, 0)``, ``x.clip(0)`` and
+``F.relu(x)`` are the same node. A function that is not in the table raises an error with its name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_STEPS = 256
 
 
 def _result(ufunc: np.ufunc, *operands: Any) -> list[dtypes.DType]:
-    """The dtypes that NumPy's ufunc gives."""
+    """The result dtypes of a NumPy ufunc."""
     ones = [np.ones((), value_type(v).dtype.numpy) if is_traced(v) or np.ndim(v) else v for v in operands]
     with np.errstate(all="ignore"):
         found = ufunc(*ones)
@@ -69,7 +69,7 @@ def _frexp(x: Any) -> tuple[Any, Any]:
 
 
 def _scaled(x: Any, exponent: Any, kind: dtypes.DType) -> Any:
-    """``x * 2**exponent`` in two steps, of which none overflows where the result does not."""
+    """``x * 2**exponent`` in two steps, neither of which overflows unless the result does."""
     wide = kind.compute
     exponent = np.clip(exponent, -2100, 2100)
     half = lookup("right_shift")(exponent, 1)
@@ -85,7 +85,7 @@ def _ldexp(x: Any, y: Any) -> Any:
 
 
 def _spacing(x: Any) -> Any:
-    """The distance to the next number, of the largest one that to the number before."""
+    """The distance to the next number; for the largest number, that to the previous one."""
     (kind,) = _result(np.spacing, x)
     x = lookup("cast")(x, kind)
     size = lookup("abs")(x)
@@ -127,7 +127,7 @@ UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
 
 
 def _steps_of(x: Any, axis: Any, what: str) -> tuple[int, int]:
-    """The axis and its size, where it may be unrolled."""
+    """The axis and its size, if a loop over it may be unrolled."""
     axis = normalize_axis(0 if axis is None else axis, value_type(x).rank)
     size = known_size(x, axis, what)
     if size > _MOST_STEPS:
@@ -136,7 +136,7 @@ def _steps_of(x: Any, axis: Any, what: str) -> tuple[int, int]:
 
 
 def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    """``ufunc.reduce`` without an op, from the first element to the last."""
+    """``ufunc.reduce`` for a ufunc without a reduction op, from the first element to the last."""
     rank = value_type(x).rank
     if axis is None or isinstance(axis, tuple):
         axes = range(rank) if axis is None else sorted({a % rank for a in axis})
@@ -159,7 +159,7 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
 
 
 def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
-    """``ufunc.accumulate`` without an op."""
+    """``ufunc.accumulate`` for a ufunc without a scan op."""
     axis, size = _steps_of(x, axis, "accumulate")
     if size == 0:
         return x
@@ -170,8 +170,8 @@ def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
 
 
 def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Any:
-    """``ufunc.reduceat``: of slices from each index to the next, or of one element where that is
-    none."""
+    """``ufunc.reduceat``: reduces the slices from each index to the next, or a single element if that slice is
+    empty."""
     axis = normalize_axis(axis, value_type(x).rank)
     if is_traced(indices) and known_value(indices) is None:
         return _reduced_at_computed(ufunc, x, indices, axis, {} if dtype is None else {"dtype": dtype})
@@ -190,14 +190,14 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
 
 
 def _reduced_at_computed(ufunc: np.ufunc, x: Any, indices: Any, axis: int, options: dict[str, Any]) -> Any:
-    """The same in a loop over indices that are computed, of a ufunc with a reduction."""
+    """:func:`reduced_at` for computed indices, with a loop, for a ufunc with a reduction."""
     if ufunc not in _REDUCE:
         raise ValueError("of computed indices it is traced for add, multiply, maximum, minimum and the logical ones")
     rows = np.moveaxis(indices.tracer.constant(x), axis, 0)
     size = shapes.for_user(rows.type.shape[0])
     starts = rearranging.within(lookup("cast")(indices, "i64"), size, "raise")
     ends = np.maximum(np.concatenate([starts[1:], np.full_like(starts, size)[:1]]), starts + 1)
-    whole = ufunc.reduce(rows, axis=0, **options).type  # which nobody reads
+    whole = ufunc.reduce(rows, axis=0, **options).type  # only its type is used
 
     def body(i: Any, out: Any) -> Any:
         out[i] = ufunc.reduce(rows[starts[i] : ends[i]], axis=0, **options)
@@ -223,7 +223,7 @@ _ACCUMULATE = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", n
 
 
 def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A ufunc is called with a proxy among its inputs or in ``out=``."""
+    """Record a call of a ufunc with a proxy among its inputs or in ``out=``."""
     out, where, casting = kwargs.pop("out", None), kwargs.pop("where", True), kwargs.pop("casting", "same_kind")
     for ignored in ("subok", "order"):
         kwargs.pop(ignored, None)
@@ -332,7 +332,7 @@ _UFUNC_METHODS: dict[str, Callable[..., Any]] = {
 
 
 def _stored_parts(results: tuple[Any, ...], out: Any, name: str, casting: str, where: Any) -> tuple[Any, ...]:
-    """The results of a ufunc that has several, written into those arrays that are given."""
+    """The results of a ufunc with several, written into the given ``out`` arrays."""
     places = (None,) * len(results) if out is None else tuple(out)
     return tuple(
         r if o is None else store(o, r, f"{name}(out=...)", casting, where=where) for r, o in zip(results, places)
@@ -340,7 +340,7 @@ def _stored_parts(results: tuple[Any, ...], out: Any, name: str, casting: str, w
 
 
 def _computed_as(tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, casting: str) -> list[Any]:
-    """The operands of ``np.add(x, y, dtype=...)``, which computes in that dtype."""
+    """The operands of ``np.add(x, y, dtype=...)``, converted to that dtype."""
     target = dtypes.dtype(dtype)
     try:
         if target.is_bool and any(type(v) in (int, float, complex) for v in operands):
@@ -358,7 +358,7 @@ def _computed_as(tracer: Tracer, ufunc: Any, operands: list[Any], dtype: Any, ca
 
 
 def _number(value: Any) -> Any:
-    """sympy's dims, as ``fx.dims`` makes them, as sizes; everything else as it is."""
+    """A sympy dim, as from ``fx.dims``, as a size; any other value unchanged."""
     return shapes.for_user(shapes.own_dims(value)) if is_expression(value) else value
 
 
@@ -417,18 +417,18 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def function_names() -> list[str]:
-    """NumPy functions and ufuncs that have an op, without ``np.``."""
+    """The names of NumPy functions and ufuncs that have an op, without ``np.``."""
     return sorted({f.__name__ for f in (*_FUNCTIONS, *_UFUNCS, *UFUNCS)})
 
 
 def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
-    """A NumPy function is called with a proxy among its arguments."""
+    """Record a call of a NumPy function with a proxy among its arguments."""
     implementation = _FUNCTIONS.get(function)
     kwargs = {key: value for key, value in kwargs.items() if value is not np._NoValue}
     name = f"{getattr(function, '__module__', 'numpy').replace('numpy', 'np')}.{function.__name__}"
     if implementation is not None:
         return _located(tracer, name, implementation, args, kwargs)
-    # what NumPy writes in Python over its other functions is traced through
+    # functions that NumPy implements in Python with its other functions are traced through
     reason: Exception | None = None
     written = getattr(function, "_implementation", None)
     if isinstance(written, FunctionType) and tracer.captures:
@@ -445,28 +445,28 @@ def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
 
 
 def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:
-    """A method of an ndarray is called on a proxy."""
+    """Record a call of an ndarray method on a proxy."""
     return _located(x.tracer, f"ndarray.{name}", METHODS[name], (x, *args), kwargs)
 
 
 def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """The call; what it refuses is an error with the program's line."""
+    """Make the call; its errors get the line of the program."""
     args = [*map(dtypes.as_numpy_reads, args)]
     kwargs = {name: dtypes.as_numpy_reads(value) for name, value in kwargs.items()}
     settled = [*map(as_known_number, args)]
     options = {name: value if name == "out" else as_known_number(value) for name, value in kwargs.items()}
-    if any(map(holds_computed, settled)) or name.startswith("ndarray."):  # something is left that is traced
+    if any(map(holds_computed, settled)) or name.startswith("ndarray."):  # a traced value is left
         args, kwargs = settled, options
     try:
         return implementation(*args, **kwargs)
     except (TypeError, ValueError) as error:
-        if error.__class__ in (TypeError, ValueError):  # not one of fxlite's own, located already
+        if error.__class__ in (TypeError, ValueError):  # errors of fxlite already have a line
             raise tracer.error(f"{name}: {error}") from error
         raise
 
 
 def _storing(name: str, implementation: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with ``out=`` as in NumPy: the result is written there, and returned."""
+    """The function with ``out=`` as in NumPy: the result is written there and returned."""
     position = [*inspect.signature(implementation).parameters].index("out")
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -489,7 +489,7 @@ def _refused_write(name: str, instead: str) -> Callable[..., Any]:
 
 
 def _takes_out(implementation: Callable[..., Any]) -> bool:
-    """Whether there is a parameter ``out``. (A signature would take ten times as long.)"""
+    """Whether a function has a parameter ``out``. (Its signature would take ten times as long to get.)"""
     code = getattr(inspect.unwrap(implementation), "__code__", None)
     if code is None:
         return "out" in inspect.signature(implementation).parameters

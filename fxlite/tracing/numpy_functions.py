@@ -1,9 +1,8 @@
-"""NumPy's functions that are more than one op, or need a shape: ``np.split``, ``np.tile``,
-``x.transpose(1, 0)``, ``np.linalg.norm``, ...
+"""NumPy's functions that are more than one op, or need a shape: ``np.split``, ``np.tile``, ``x.transpose(1, 0)``,
+``np.linalg.norm`` and others.
 
-In: proxies (or arrays) and arguments as NumPy takes them. Out: calls of ops. Where NumPy gives a
-copy, the result has memory of its own (:func:`fxlite.tracing.writes.shared_memory.fresh`), whichever ops
-make it.
+In: proxies (or arrays) and arguments as in NumPy. Out: calls of ops. If NumPy returns a copy, the result has memory of
+its own (:func:`fxlite.tracing.writes.shared_memory.fresh`), whichever ops make it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fxlite.types.tensor_type import TensorType
 
 
 def value_type(x: Any) -> TensorType:
-    """Type of a proxy, array or number."""
+    """The type of a proxy, array or number."""
     if is_traced(x):
         return x.type
     array = np.asarray(x)
@@ -35,32 +34,32 @@ def value_type(x: Any) -> TensorType:
 
 
 def by_name(space: Any, *functions: Callable[..., Any]) -> dict[Any, Callable[..., Any]]:
-    """Implementations of NumPy's functions that are called as those are in ``space``, by them."""
+    """A dict from the NumPy functions in ``space`` to implementations with the same names."""
     return {getattr(space, function.__name__): function for function in functions}
 
 
 def is_complex(x: Any) -> bool:
-    """Whether a value is known to be of complex numbers."""
+    """Whether a value is known to consist of complex numbers."""
     return bool(getattr(x, "is_typed", True)) and value_type(x).dtype.is_complex
 
 
 def real_(x: Any) -> Any:
-    """``x.real`` and np.real: of real numbers themselves."""
+    """``x.real`` and np.real: for real numbers, x itself."""
     return lookup("real")(x) if is_complex(x) or not getattr(x, "is_typed", True) else x
 
 
 def imag_(x: Any) -> Any:
-    """``x.imag`` and np.imag: of real numbers zeros."""
+    """``x.imag`` and np.imag: for real numbers, zeros."""
     return lookup("imag")(x)
 
 
 def conj(x: Any) -> Any:
-    """``x.conj()``: of real numbers themselves."""
+    """``x.conj()``: for real numbers, x itself."""
     return lookup("conj")(x) if is_complex(x) or not getattr(x, "is_typed", True) else x
 
 
 def triangle(name: str) -> Callable[..., Any]:
-    """np.tril and np.triu: of a line, of the matrix whose rows it is."""
+    """np.tril and np.triu; for a one-dimensional array, of the matrix all of whose rows are this array."""
 
     def call(m: Any, k: int = 0) -> Any:
         shape = m.type.shape
@@ -88,7 +87,7 @@ def reshape(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> 
 
 def transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and is_traced(axes[0]):
-        axes = tuple(np.asarray(axes[0]))  # an array of axes, which is known while tracing
+        axes = tuple(np.asarray(axes[0]))  # an array of axes, which must be known while tracing
     elif len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
         axes = tuple(axes[0]) if axes[0] is not None else ()
     rank = value_type(x).rank
@@ -121,7 +120,8 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 def _order_of(x: Any, order: str | None) -> str:
-    """What an order means for a value: "C" or "F". Raises ValueError where that depends on what is not known."""
+    """The meaning of an order for a value: "C" or "F". Raises ValueError if it depends on a layout that is not
+    known."""
     order = (order or "C").upper()
     if order in ("C", "F"):
         return order
@@ -136,14 +136,13 @@ def _order_of(x: Any, order: str | None) -> str:
 
 
 def _is_turned(x: Any, order: str | None) -> bool:
-    """Whether an array of this order like another one has the first axis fastest."""
+    """Whether an array made with this order in the likeness of another one is column-major."""
     order = (order or "K").upper()
     return (_order_in_memory(x) if order in ("A", "K") else order) == "F"
 
 
 def _order_in_memory(x: Any) -> str | None:
-    """In which order memory has a value's elements: "C" or "F", "" for another one, None where it is not
-    known."""
+    """The order of a value's elements in memory: "C" or "F", "" for another one, None if it is not known."""
     shape = value_type(x).shape
     layout = layout_of(x) if is_traced(x) else contiguous(shape)
     if layout is None or layout == contiguous(shape):
@@ -158,12 +157,12 @@ def ravel(x: Any, order: str = "C") -> Any:
 
 
 def flatten(x: Any, order: str = "C") -> Any:
-    """Unlike ravel, a copy."""
+    """``x.flatten()``, which makes a copy, unlike ravel."""
     return fresh(ravel(x, order), in_c_order=True)
 
 
 def squeeze(x: Any, axis: Any = None) -> Any:
-    """np.squeeze; without an axis a named size is required not to be 1, where its axis would go."""
+    """np.squeeze. Without an axis, named sizes are required not to be 1, because their axes would then be removed."""
     if axis is None:
         sizes = value_type(x).shape
         axis = tuple(a for a, d in enumerate(sizes) if type(d) is int and d == 1)
@@ -188,15 +187,14 @@ def var(x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int 
         if not dtypes.dtype(dtype).is_inexact:
             raise ValueError(f"a variance in {dtypes.dtype(dtype)} is not traced")
         x = astype(x, dtype)
-    if is_complex(x):  # the mean of squared distances is that of both parts together
+    if is_complex(x):  # the variance is the sum of those of both parts
         real, imag = (var(part(x), axis, ddof=ddof, keepdims=keepdims) for part in (real_, imag_))
         return lookup("add")(real, imag)
     return lookup("var")(x, axis=axis, correction=ddof, keepdims=keepdims)
 
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.split: equal parts, or cuts at indices. Equal parts of a named size require that it can be
-    divided so."""
+    """np.split: equal parts, or cuts at indices. Equal parts of a named size require that it is divisible."""
     if not isinstance(indices_or_sections, (int, np.integer)):
         return array_split(x, indices_or_sections, axis)
     sections, size = int(indices_or_sections), _size_of_axis(x, axis)
@@ -209,8 +207,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.array_split: parts that differ by one element at most, the longer ones first, or cuts at
-    indices."""
+    """np.array_split: parts whose sizes differ by at most one, the longer ones first, or cuts at indices."""
     size = _size_of_axis(x, axis)
     if not isinstance(indices_or_sections, (int, np.integer)):
         cuts = [0, *(_clamped(cut, size) for cut in indices_or_sections), size]
@@ -222,7 +219,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def _clamped(cut: Any, size: Any) -> Any:
-    """A cut within the axis: one may be counted from its end, or lie outside."""
+    """A cut limited to the axis; it may be counted from the end, or lie outside."""
     if isinstance(cut, (int, np.integer)) and cut < 0:
         return shapes.maximum(shapes.normalize(size + cut), 0)
     return shapes.minimum(cut, size)
@@ -240,7 +237,7 @@ def _checked_sections(sections: int) -> int:
 
 
 def _parts(x: Any, sizes: Sequence[Any], axis: int) -> list[Any]:
-    """The parts of those sizes; the last one has what the others leave of the axis."""
+    """The parts of those sizes; the last one is the rest of the axis."""
     last = shapes.normalize(_size_of_axis(x, axis) - sum(sizes[:-1]))
     return list(lookup("split")(x, (*sizes[:-1], last), axis=axis))
 
@@ -265,7 +262,7 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 
 
 def _as_clipped(x: Any, bounds: list[Any]) -> Any:
-    """``x`` in the dtype that np.clip computes in, where all types are known."""
+    """``x`` in the dtype in which np.clip computes, if all types are known."""
     values = (x, *bounds)
     if any(isinstance(v, shapes.NamedDim) or not getattr(v, "is_typed", True) for v in values):
         return x
@@ -285,7 +282,7 @@ def take(x: Any, indices: Any, axis: Any = None) -> Any:
 
 
 def repeat(x: Any, repeats: int, axis: Any = None) -> Any:
-    """Each element ``repeats`` times: unsqueeze, expand, reshape."""
+    """Repeat each element ``repeats`` times, by unsqueeze, expand and reshape."""
     if axis is None:
         x, axis = ravel(x), 0
     shape = list(value_type(x).shape)
@@ -377,10 +374,10 @@ def full_like(
     if is_traced(fill_value):
         return fresh(lookup("expand")(lookup("cast")(fill_value, target), known.shape))
     full = lookup("full")
-    if is_traced(x):  # sizes may be named, and a proxy of a graph's node has no running trace
+    if is_traced(x):  # sizes may be named, and there may be no running trace
         made = x.tracer.record(full, full.bind((known.shape, fill_value), {"dtype": target}))
         if shape is None and known.rank > 1 and order.upper() in ("A", "K") and x.tracer.runs_program:
-            view = view_of(made)  # in the order of x
+            view = view_of(made)  # with the memory order of x
             view.made, view.copied = x.node, True
         return made
     return full(known.shape, fill_value, dtype=target)
@@ -389,7 +386,7 @@ def full_like(
 def dot(x: Any, y: Any, out: Any = None) -> Any:
     if value_type(x).rank == 0 or value_type(y).rank == 0:
         return lookup("mul")(x, y)
-    if value_type(y).rank > 2:  # all pairs of rows and columns
+    if value_type(y).rank > 2:  # np.dot pairs all rows with all columns
         return np.tensordot(x, y, axes=(-1, -2))
     return lookup("matmul")(x, y)
 
@@ -411,7 +408,7 @@ def astype(x: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok:
 
 
 def converted(x: Any, dtype: dtypes.DType, casting: str) -> Any:
-    """``x`` as ``dtype``, where NumPy's rule of casting allows it. Raises TypeError."""
+    """``x`` as ``dtype``. Raises TypeError if NumPy's casting rule does not allow it."""
     found = value_type(x).dtype
     if not np.can_cast(found.numpy, dtype.numpy, casting):  # type: ignore[arg-type]
         raise TypeError(f"{found} does not become {dtype} by the rule {casting!r}")
@@ -419,7 +416,7 @@ def converted(x: Any, dtype: dtypes.DType, casting: str) -> Any:
 
 
 def _axis_of(x: Any, axis: Any) -> Any:
-    """NumPy takes a value of rank 0 to have an axis 0 in sum, max, argmax and cumsum."""
+    """The axis for a reduction. In sum, max, argmax and cumsum, NumPy accepts axis 0 for a value of rank 0."""
     if axis in (0, -1) and getattr(x, "is_typed", True) and value_type(x).rank == 0:
         return None
     return axis
@@ -445,14 +442,14 @@ def reduction(name: str) -> Callable[..., Any]:
 
 
 def _addends(x: Any, target: dtypes.DType) -> Any:
-    """``x`` as NumPy adds it up with ``dtype=``: integers wrap to it, in the end too, so that they
-    may be added as int64."""
+    """``x`` as NumPy sums it with ``dtype=``. Integers wrap around in that dtype, also at the end, so that they may be
+    added as int64."""
     made = astype(x, target)
     return astype(made, "i64") if target.is_integer else made
 
 
 def extreme(name: str) -> Callable[..., Any]:
-    """np.max, np.argmax, np.any and their like, without ``dtype=``."""
+    """np.max, np.argmax, np.any and similar functions, which have no ``dtype=``."""
 
     def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
@@ -461,7 +458,7 @@ def extreme(name: str) -> Callable[..., Any]:
 
 
 def scan(name: str) -> Callable[..., Any]:
-    """np.cumsum and its like, with ``dtype=``."""
+    """np.cumsum and similar functions, with ``dtype=``."""
 
     def call(x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         if _axis_of(x, axis) is None:
@@ -475,7 +472,7 @@ def scan(name: str) -> Callable[..., Any]:
 
 
 def _with_text(first: Any, *rest: Any) -> tuple[Any, ...]:
-    """The arguments of np.einsum that have a list of axes behind each array, with a text instead."""
+    """The arguments of np.einsum, with an equation in place of lists of axes after each array."""
     given = [first, *rest]
     axes = given[1::2]
 
@@ -498,7 +495,7 @@ def einsum(equation: Any, *operands: Any, optimize: Any = False, dtype: Any = No
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if any(_repeated(term) for term in terms) and len(terms) == len(operands):
-        if not arrow and "..." not in left:  # letters that come once, in order
+        if not arrow and "..." not in left:  # the letters that occur once, in order
             arrow, right = "->", "".join(sorted(c for c in {*left} - {","} if left.count(c) == 1))
         pairs = [_with_diagonals(term, x) for term, x in zip(terms, operands)]
         equation = ",".join(term for term, _ in pairs) + arrow + right
@@ -507,12 +504,12 @@ def einsum(equation: Any, *operands: Any, optimize: Any = False, dtype: Any = No
 
 
 def _repeated(term: str) -> str:
-    """A letter that comes twice in the term of one operand; empty where none does."""
+    """A letter that occurs twice in the term of an operand; empty if there is none."""
     return next((c for c in term if c.isalpha() and term.count(c) > 1), "")
 
 
 def _with_diagonals(term: str, x: Any) -> tuple[str, Any]:
-    """The term of an operand and the operand, with its diagonals in place of two axes each."""
+    """The term of an operand and the operand, with a diagonal in place of each pair of equal letters."""
     while letter := _repeated(term):
         if "..." in term:
             raise ValueError(f"{letter!r} twice beside '...' is not traced; take the diagonal first: np.diagonal")
@@ -524,8 +521,7 @@ def _with_diagonals(term: str, x: Any) -> tuple[str, Any]:
 
 
 def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
-    """np.round: integers have no digits behind the point; to tens and hundreds they are rounded as
-    float64."""
+    """np.round. Integers have no decimals; to tens or hundreds they are rounded as float64."""
     if value_type(x).dtype.is_integer:
         if decimals >= 0:
             return copy(x)
@@ -540,17 +536,17 @@ def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
 
 
 def where(condition: Any, *values: Any) -> Any:
-    """np.where; of a condition alone, where it holds."""
+    """np.where; with only a condition, the positions at which it is true."""
     return lookup("where")(condition, *values) if values else np.nonzero(condition)
 
 
 def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy: memory of its own."""
+    """np.copy: a value with memory of its own."""
     return fresh(x)
 
 
 def copy_method(x: Any, order: str = "C") -> Any:
-    """``x.copy()``: memory of its own, in C order, or in that of a transposed copy."""
+    """``x.copy()``: a value with memory of its own, in C order, or that of a transposed copy."""
     if order == "F" and value_type(x).rank > 1:
         return transpose(fresh(transpose(x), in_c_order=True))
     return fresh(x, in_c_order=order == "C", number=is_number(x))
@@ -563,7 +559,7 @@ def flip(x: Any, axis: Any = None) -> Any:
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """np.roll; tuples of shifts and axes roll one axis after the other."""
+    """np.roll; with tuples of shifts and axes, axes are rolled one after another."""
     if axis is None:
         return lookup("reshape")(roll(ravel(x), shift, 0), value_type(x).shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
@@ -588,7 +584,7 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
 
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """np.diagonal: its elements are the last axis."""
+    """np.diagonal, whose elements are the last axis."""
     whole, rank = x, value_type(x).rank
     if (normalize_axis(axis1, rank), normalize_axis(axis2, rank)) != (rank - 2, rank - 1):
         x = moveaxis(x, (axis1, axis2), (-2, -1))
@@ -607,19 +603,19 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     flat = lookup("reshape")(x, (*others, rows * columns))
     found = lookup("slice")(flat, axis=len(others), start=start, stop=start + count * (columns + 1), step=columns + 1)
     if is_traced(whole) and (x is not whole or not _is_contiguous(x)):
-        attach(found, whole, None, {})  # a view of what may have been copied here
+        attach(found, whole, None, {})  # a view of a value that may have been copied here
     if is_traced(found):
         view_of(found).read_only = True
     return found
 
 
 def _is_contiguous(x: Any) -> bool:
-    """Whether NumPy has a value in C order, so that reshaping makes no copy."""
+    """Whether a value is in C order in NumPy, so that reshaping makes no copy."""
     return layout_of(x) == contiguous(value_type(x).shape)
 
 
 def _positions(x: Any, size: Any) -> Any:
-    """0, 1, ... to before a size, in the graph of a traced value."""
+    """0, 1, ... up to but without a size, in the graph of a traced value."""
     return x.tracer.record(lookup("arange"), {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64})
 
 
@@ -666,7 +662,7 @@ def count_nonzero(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
-    """np.average; weights that add up to 0 give infinities or NaN, where NumPy raises."""
+    """np.average. If the sum of the weights is 0, the result is infinite or NaN, whereas NumPy raises an error."""
     if not value_type(x).dtype.is_inexact:
         x = lookup("cast")(x, dtypes.float64)
     rank, add = value_type(x).rank, reduction("sum")
@@ -684,7 +680,7 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def result_type(*operands: Any) -> Any:
-    """np.result_type of traced values is that of arrays of their dtypes."""
+    """np.result_type, in which a traced value counts as an array of its dtype."""
     return np.result_type(*(v.dtype if is_traced(v) else v for v in operands))
 
 

@@ -1,9 +1,9 @@
-"""The promotion doctor: numbers of NumPy that make what they meet wider.
+"""The promotion doctor: finds NumPy scalars that widen the values with which they are combined.
 
-In: a traced graph. Out: a warning with the program's line where ``q @ k / np.sqrt(d)`` turns
-float32 into float64, as it does in NumPy, whose scalars have a dtype of their own where Python's
-numbers have none: how many values that widens, what it costs, and what to write instead. A program
-with inputs of float64 means it.
+In: a traced graph. Out: a warning with the line of the program if an expression such as ``q @ k / np.sqrt(d)`` turns
+float32 into float64. This also happens in NumPy, whose scalars have a dtype, unlike Python numbers. The warning tells
+how many values are widened, what this costs, and what to write instead. There is none for a program with float64
+inputs, because it then is intended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fxlite.types.tensor_type import TensorType
 
 
 class PromotionWarning(UserWarning):
-    """A scalar of NumPy widens what a program computes."""
+    """A NumPy scalar widens the values that a program computes."""
 
 
 @dataclass(frozen=True)
 class Widening:
-    """At ``node`` numbers of dtype ``narrow`` meet the ``scalar``, and are ``wide`` from there on:
-    in all of ``values``, the node among them."""
+    """At ``node``, numbers of dtype ``narrow`` are combined with ``scalar`` and become ``wide``; ``values`` are all
+    nodes that are widened by this, including ``node``."""
 
     node: Node
     scalar: Node
@@ -51,7 +51,7 @@ class Widening:
         )
 
     def _cost(self) -> str:
-        """What the values take, and would."""
+        """The memory that the values take, and that they would take otherwise."""
         times = self.wide.itemsize // self.narrow.itemsize
         total = shapes.normalize(sum(n.type.size for n in self.values))
         known = ""
@@ -65,8 +65,8 @@ _WIDE = frozenset(d for d in dtypes.ALL if d.is_inexact and d.real.itemsize > 4)
 
 
 def widenings(graph: Graph) -> list[Widening]:
-    """The places of a graph where scalars widen other numbers, in order; of those that follow from
-    one another the first. None where an input is of the widest numbers already."""
+    """The places of a graph where scalars widen other numbers, in order, without those that follow from earlier ones.
+    Empty if an input already has the widest numbers."""
     found: list[Widening] = []
     wide = [n for n in graph.nodes if isinstance(n.type, TensorType) and n.type.dtype in _WIDE]
     if not wide or any(n.op == "placeholder" for n in wide):
@@ -95,12 +95,12 @@ def widenings(graph: Graph) -> list[Widening]:
 
 
 def _precision(dtype: DType) -> int:
-    """Bytes of one real number; 0 of what is not inexact."""
+    """The bytes of one real number; 0 for dtypes that are not inexact."""
     return dtype.real.itemsize if dtype.is_inexact else 0
 
 
 def _followers(node: Node, bytes: int) -> tuple[Node, ...]:
-    """The node and what is computed of it in numbers of more bytes."""
+    """The node and the nodes that are computed from it with numbers of more bytes."""
     found, work = {node: None}, [node]
     while work:
         for user in work.pop().users:
@@ -112,7 +112,7 @@ def _followers(node: Node, bytes: int) -> tuple[Node, ...]:
 
 
 def warn_of_widening(graph: Graph) -> None:
-    """Warn of the first place, and say how many more there are."""
+    """Warn about the first place, and mention the number of others."""
     found = widenings(graph)
     if not found:
         return

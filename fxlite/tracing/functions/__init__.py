@@ -1,1 +1,1 @@
-"""NumPy's functions that are compositions of ops, by what they are about."""
+"""NumPy's functions that are compositions of ops, by topic."""

@@ -1,8 +1,7 @@
-"""Arrays element by element, as ``x.flat``, ``np.ndindex`` and ``np.ndenumerate`` go through them.
+"""Access to arrays element by element, as with ``x.flat``, ``np.ndindex`` and ``np.ndenumerate``.
 
-In: traced arrays, and numbers of elements. Out: :class:`Flat`, whose subscripts are those of the
-flattened array; and the subscript of the element with a number, the last axis fastest, as NumPy
-has it whatever the layout.
+In: traced arrays, and numbers of elements. Out: :class:`Flat`, whose subscripts are those of the flattened array; and
+the subscript of the element with a given number. The last axis varies fastest, as in NumPy, whatever the layout.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Flat:
-    """``x.flat``: reads copy, writes go into ``x``, which may be a view that no flat view covers."""
+    """``x.flat``: reads copy, and writes change ``x``, which may be a view that has no flat view."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -39,16 +38,16 @@ class Flat:
         self.x[...] = whole.reshape(self.x.shape)
 
     def copy(self) -> Any:
-        """All elements in one axis."""
+        """All elements, along one axis."""
         return fresh(ravel(self.x))
 
     def element(self, number: Any) -> Any:
-        """The element of a number that may be traced."""
+        """The element with a number, which may be traced."""
         return self.x[position(self.x.tracer, number, self.x.shape)]
 
 
 def position(tracer: Tracer, number: Any, sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """The subscript of the element with a number, the last axis fastest."""
+    """The subscript of the element with a number; the last axis varies fastest."""
     found: list[Any] = []
     for size in reversed(sizes[1:]):
         known = tracer.number_of_size(size) if isinstance(size, NamedDim) else size

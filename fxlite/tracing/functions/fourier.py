@@ -1,10 +1,9 @@
-"""np.fft as ops: every transform is ``fx.ops.dft`` over the last axis, with padding, permutations
-and products around it.
+"""np.fft as ops: every transform is ``fx.ops.dft`` over the last axis, with padding, permutations and products around
+it.
 
-In: proxies and arguments as NumPy takes them. Out: calls of ops. A real transform of an even number
-of points is a complex one of half as many (W. H. Press et al., Numerical Recipes, 3rd ed., section
-12.3). The number of points along a transformed axis must be a number, because the
-passes of a fast transform depend on it.
+In: proxies and arguments as in NumPy. Out: calls of ops. A real transform of an even number of points is a complex one
+of half as many (W. H. Press et al., Numerical Recipes, 3rd ed., section 12.3). The size of a transformed axis must be
+a number, because the passes of a fast transform depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _INVERSES = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 def _factor(n: int, norm: str | None, inverse: bool) -> float:
-    """What a transform of n points is multiplied by."""
+    """The factor by which a transform of n points is multiplied."""
     norm = "backward" if norm is None else norm
     if norm not in _INVERSES:
         raise ValueError(f"norm must be 'backward', 'ortho' or 'forward', not {norm!r}")
@@ -65,7 +64,7 @@ def _back(x: Any, axis: int) -> Any:
 
 
 def _resized(x: Any, n: int) -> Any:
-    """The first n numbers of the last axis, with zeros behind where there are fewer."""
+    """The first n numbers of the last axis, followed by zeros if there are fewer."""
     known = functions.value_type(x)
     size, rank = known.shape[-1], known.rank
     if shapes.equal(size, n):
@@ -78,7 +77,7 @@ def _resized(x: Any, n: int) -> Any:
 
 
 def _scaled(x: Any, factor: float) -> Any:
-    """A complex value times a real number: both parts of it."""
+    """A complex value times a real number, computed for both parts."""
     if factor == 1:
         return x
     parts = (lookup("mul")(part, factor) for part in (lookup("real")(x), lookup("imag")(x)))
@@ -105,7 +104,7 @@ fft, ifft = _complex(False), _complex(True)
 
 
 def _turned(n: int, dtype: DType, inverse: bool) -> Any:
-    """``exp(-2 pi i k / n) / 2i`` for k up to n / 2, or its conjugate's: what splits or joins the
+    """``exp(-2 pi i k / n) / 2i`` for k up to n / 2, or the same for its conjugate: the factors that split or join the
     transforms of even and odd points."""
     half = roots_of_unity(n, "complex128", inverse)[: n // 2 + 1]
     return (half * (0.5j if inverse else -0.5j)).astype(dtype.numpy)
@@ -134,8 +133,7 @@ def rfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: An
 
 
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    """np.fft.irfft; the imaginary parts of the first point, and of the last of an even number, do
-    not count."""
+    """np.fft.irfft; the imaginary parts of the first point, and of the last one if n is even, are ignored."""
     rank = functions.value_type(a).rank
     axis = normalize_axis(axis, rank)
     n = _points(a, 2 * (_points(a, None, axis) - 1) if n is None else n, axis)
@@ -146,7 +144,7 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: A
     counts[0] = 0
     if n % 2 == 0:
         counts[-1] = 0
-    # a choice and no product: parts that do not count may be NaN or infinite
+    # a choice instead of a product, because ignored parts may be NaN or infinite
     imag = lookup("where")(counts > 0, lookup("imag")(x), dtype.real.numpy.type(0))
     x = lookup("complex")(lookup("real")(x), imag)
     if n % 2:
@@ -175,7 +173,7 @@ def ihfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: A
 
 
 def _axes(a: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
-    """Numbers of points (None: as many as there are) and axes."""
+    """The numbers of points (None: the size of the axis) and the axes."""
     rank = functions.value_type(a).rank
     if axes is None:
         axes = range(rank) if s is None else range(-len(s), 0)
@@ -187,7 +185,7 @@ def _axes(a: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
 
 
 def _over_axes(step: Callable[..., Any], default: Any) -> Callable[..., Any]:
-    """The transform along several axes: of real numbers along the last one, of complex ones along the others."""
+    """A transform along several axes: with real numbers along the last one, and complex numbers along the others."""
 
     def call(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
         each = list(zip(*_axes(a, s, axes)))

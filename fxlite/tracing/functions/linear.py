@@ -1,9 +1,9 @@
 """``numpy.linalg`` as the ops ``cholesky``, ``solve``, ``slogdet``, ``qr_rows``, ``eigh_rows`` and ``svd_rows``,
 norms as reductions, and polynomials.
 
-In: traced values (integers are computed as float64) and the arguments of NumPy's functions, over
-any leading axes. Out: calls of ops. Signs that mathematics leaves open in a decomposition are the ops';
-NumPy's are those that LAPACK happens to give.
+In: traced values (integers are converted to float64) and the arguments of NumPy's functions, over any leading axes.
+Out: calls of ops. Signs that the definition of a decomposition leaves open are chosen by the ops; in NumPy they depend
+on LAPACK.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SLOGDET = type(np.linalg.slogdet(np.eye(1)))
 
 
 def as_float(x: Any) -> Any:
-    """Integers and bools as float64."""
+    """A value, with integers and bools converted to float64."""
     return x if value_type(x).dtype.is_inexact else lookup("cast")(x, "f64")
 
 
 def alike(*values: Any) -> list[Any]:
-    """The values as traced ones of one float dtype."""
+    """The values as traced ones of the same float dtype."""
     tracer = next(v.tracer for v in values if is_traced(v))
     made = [tracer.constant(v) for v in values]
     common = dtypes.result_type(*(value_type(as_float(v)).dtype for v in made))
@@ -39,7 +39,7 @@ def alike(*values: Any) -> list[Any]:
 
 
 def require_square(x: Any) -> Any:
-    """Matrices that are square, as floats. Raises ValueError."""
+    """Square matrices, as floats. Raises ValueError for others."""
     kind = value_type(x)
     if kind.rank < 2 or not shapes.equal(kind.shape[-1], kind.shape[-2]):
         raise ValueError(f"the last two axes must be square, not those of {kind}")
@@ -71,7 +71,7 @@ def _spread(x: Any, lead: tuple[Any, ...]) -> Any:
 
 
 def inv(a: Any) -> Any:
-    """np.linalg.inv: the solution for the columns of the identity."""
+    """np.linalg.inv: solves for the columns of the identity matrix."""
     a = require_square(a)
     size = value_type(a).shape[-1]
     numbers = lookup("arange")(0, shapes.for_user(size), 1, "i64")
@@ -117,7 +117,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 def _largest_size(size: Any, axis: Any, keepdims: bool) -> Any:
-    """The largest of numbers that are not negative; of none 0."""
+    """The largest of non-negative numbers; 0 if there are none."""
     kind = value_type(size)
     none = any(kind.shape[a] == 0 for a in normalize_axes(axis, kind.rank))
     return (np.sum if none else np.max)(size, axis=axis, keepdims=keepdims)
@@ -261,8 +261,7 @@ def _reduced_svd(a: Any) -> tuple[Any, Any, Any]:
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
-    """np.linalg.svd; the vectors that ``full_matrices`` adds are those of a QR decomposition of the
-    others."""
+    """np.linalg.svd. The vectors that ``full_matrices`` adds come from a QR decomposition of the others."""
     if not compute_uv:
         return svdvals(a)
     a = _real(a, "np.linalg.svd")
@@ -278,12 +277,12 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def _completed(x: Any, have: int, size: int) -> Any:
-    """Orthonormal columns and more of them, as many as there are rows."""
+    """Orthonormal columns, extended to as many as there are rows."""
     more = lookup("slice")(qr(x, "complete")[0], axis=-1, start=have, stop=size)
     return np.concatenate([x, more], axis=-1)
 
 
-# -- what follows from them ------------------------------------------------------------------------
+# -- functions based on decompositions -------------------------------------------------------------
 def _epsilon(x: Any) -> float:
     return float(np.finfo(value_type(x).dtype.numpy).eps)
 
@@ -327,8 +326,8 @@ def cond(x: Any, p: Any = None) -> Any:
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    """np.linalg.lstsq; with more rows than columns the residuals are there for matrices of any
-    rank, where NumPy has none if the rank is not full."""
+    """np.linalg.lstsq. With more rows than columns, there are residuals for matrices of any rank; NumPy has none if the
+    rank is not full."""
     a, b = alike(_real(a, "np.linalg.lstsq"), b)
     if value_type(a).rank != 2:
         raise ValueError(f"np.linalg.lstsq takes one matrix, not {value_type(a)}")

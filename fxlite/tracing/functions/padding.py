@@ -1,8 +1,7 @@
 """``np.pad`` in all its modes.
 
-In: a traced value and the arguments of np.pad. Out: parts of the value, turned round, repeated or
-computed, side by side; where that would be many parts, or sizes are named, a ``take`` at positions
-that are known or computed.
+In: a traced value and the arguments of np.pad. Out: parts of the value (reversed, repeated or computed) that are
+joined; if there would be many parts, or sizes are named, a ``take`` at known or computed positions.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def _folded(place: Any, last: Any) -> Any:
 
 
 def pad(x: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
-    """np.pad. Raises ValueError for widths below 0, options that the mode has not, and for modes
-    that are functions."""
+    """np.pad. Raises ValueError for negative widths, options that the mode does not have, and modes that are
+    functions."""
     known = {*_OPTIONS, *_POSITIONS, "empty"}
     if mode not in known:
         raise ValueError(f"the mode {mode!r} is not traced; it is one of {', '.join(sorted(known))}")
@@ -94,7 +93,7 @@ def _whole(width: Any) -> Any:
 
 
 def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
-    """What is said once, for both sides or for each axis, for both sides of each axis."""
+    """A value for both sides of each axis, from one value, a pair, or a pair for each axis."""
     rows = given if isinstance(given, (tuple, list)) or np.ndim(given) else [given]
     array = np.empty(np.shape(rows), object) if not _has_traced(rows) else None
     if array is None:
@@ -114,7 +113,7 @@ def _constant(x: Any, widths: list[tuple[Any, Any]], values: Any) -> Any:
     if is_traced(values) or not isinstance(values, (tuple, list, np.ndarray)):
         return op(x, tuple(widths), value=values)
     for axis, (pair, ends) in enumerate(zip(widths, _pairs(values, rank))):
-        for side in (0, 1):  # those of later axes stand in the corners
+        for side in (0, 1):  # the values of later axes are used in the corners
             width = [(0, 0)] * rank
             width[axis] = (pair[0], 0) if side == 0 else (0, pair[1])
             x = op(x, tuple(width), value=ends[side])
@@ -122,19 +121,18 @@ def _constant(x: Any, widths: list[tuple[Any, Any]], values: Any) -> Any:
 
 
 def _positions(mode: str, size: Any, pair: tuple[Any, Any]) -> Any:
-    """Which elements of an axis stand where in the result."""
+    """The positions on the axis of the elements of the result."""
     before, after = pair
     if all(type(v) is int for v in (size, before, after)):
         return _POSITIONS[mode](np.arange(-before, size + after), size)
     start, stop = shapes.normalize(-before), shapes.normalize(size + after)
     places = lookup("arange")(shapes.for_user(start), shapes.for_user(stop), 1, "i64")
-    is_inside = (places >= 0) & (places < size)  # a loop of its own in C, whose positions need no check
+    is_inside = (places >= 0) & (places < size)  # in C, a separate loop whose positions need no check
     return np.where(is_inside, places, _POSITIONS[mode](places, size))
 
 
 def along(x: Any, axis: int, positions: Any) -> Any:
-    """Elements of ``x`` at positions of an axis that are known (or computed), as parts where these
-    are few."""
+    """The elements of ``x`` at known (or computed) positions of an axis, as parts if these are few."""
     take = lookup("take")
     if is_traced(positions):
         return take(x, positions, axis=axis)
@@ -147,7 +145,7 @@ def along(x: Any, axis: int, positions: Any) -> Any:
 
 
 def _runs(positions: Sequence[int]) -> Any:
-    """(first, step, count): positions that go up or down by one, or stay."""
+    """(first, step, count) of runs of positions that increase or decrease by one, or stay the same."""
     start = 0
     while start < len(positions):
         end = start + 1
@@ -175,7 +173,7 @@ def part_of(x: Any, axis: int, start: Any, stop: Any) -> Any:
 
 
 def _repeated(x: Any, axis: int, count: Any) -> Any:
-    """A part of size 1, as often as ``count`` says."""
+    """A part of size 1, repeated ``count`` times."""
     shape = list(value_type(x).shape)
     shape[axis] = count
     return lookup("expand")(x, tuple(shape))
@@ -212,7 +210,7 @@ def _with_statistics(x: Any, axis: int, pair: tuple[Any, Any], mode: str, length
 
 
 def _with_ramps(x: Any, axis: int, pair: tuple[Any, Any], ends: tuple[Any, Any]) -> Any:
-    """Straight lines from the values at the ends to the edges, as np.linspace computes them."""
+    """Linear ramps from the end values to the edges, computed as by np.linspace."""
     rank, kind = value_type(x).rank, value_type(x).dtype
     found = []
     for side, (width, end, edge) in enumerate(zip(pair, ends, _edges(x, axis))):
@@ -227,7 +225,7 @@ def _with_ramps(x: Any, axis: int, pair: tuple[Any, Any], ends: tuple[Any, Any])
 
 
 def _odd(x: Any, axis: int, pair: tuple[Any, Any], mode: str) -> Any:
-    """Reflected in the point of the edge: twice the edge, less what an even one has there."""
+    """The odd reflection at the edge: twice the edge value minus the even reflection."""
     size = value_type(x).shape[axis]
     most = size - 1 if mode == "reflect" else size
     if type(size) is not int or any(type(w) is not int or w > most for w in pair):

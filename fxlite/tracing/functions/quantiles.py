@@ -1,8 +1,7 @@
-"""Quantiles: ``np.quantile``, ``np.percentile``, ``np.median``, and those that leave NaN out.
+"""Quantiles: ``np.quantile``, ``np.percentile``, ``np.median``, and those that ignore NaN.
 
-In: traced values and the arguments of NumPy's functions, with all of NumPy's methods. Out: a
-``sort``, elements of it, and what lies between them. Places are numbers where the size and the
-quantile are known, else they are computed.
+In: traced values and the arguments of NumPy's functions, with all of NumPy's methods. Out: a ``sort``, elements of it,
+and interpolations between them. Positions are numbers if the size and the quantile are known, else they are computed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CHOOSING: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 
 
 def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
-    """The elements that a quantile lies behind, from 0 on, and how far behind."""
+    """The position (from 0) of the element before a quantile, and the distance from it."""
     if method in _CHOOSING:
         return _CHOOSING[method]((n - 1) * q)
     if method == "inverted_cdf":
@@ -66,13 +65,13 @@ def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
 def _quantile(
     a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any = None, scale: int = 1, skips_nan: bool = False
 ) -> Any:
-    """np.quantile; ``q`` counts to ``scale``; ``skips_nan``: NaN does not count."""
+    """np.quantile; ``q`` goes from 0 to ``scale``; ``skips_nan``: NaN is ignored."""
     if weights is not None:
         raise ValueError("quantiles with weights are not traced")
     kind, rank = value_type(a), value_type(a).rank
     if not is_traced(q) and np.any((np.asarray(q) < 0) | (np.asarray(q) > scale)):
         raise ValueError(f"quantiles lie between 0 and {scale}")
-    _place(method, 1, 0.5)  # refuses a method that is none
+    _place(method, 1, 0.5)  # raises an error for an unknown method
     asked: Any = np.quantile
     result = asked(np.ones(2, kind.dtype.numpy), _like(q) / scale, method=method).dtype
     q = lookup("cast")(q, "f64") / scale if is_traced(q) else np.asarray(q, np.float64) / scale
@@ -93,14 +92,14 @@ def _quantile(
 
 
 def _like(q: Any) -> Any:
-    """A quantile that asks NumPy for the dtype of the result."""
+    """A stand-in for the quantile with which NumPy determines the dtype of the result."""
     if is_traced(q):
         return np.zeros((1,) * value_type(q).rank, value_type(q).dtype.numpy)
     return q if type(q) in (int, float) else np.zeros_like(q)
 
 
 def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, skips_nan: bool) -> Any:
-    """Quantiles of sorted rows, the axes of ``q`` first."""
+    """The quantiles of sorted rows, with the axes of ``q`` first."""
     kind = value_type(rows)
     skips_nan = skips_nan and kind.dtype.is_float
     if skips_nan:
@@ -142,7 +141,7 @@ def _whole(place: Any) -> Any:
 
 
 def _taken(rows: Any, places: Any, added: int) -> Any:
-    """Elements of the last axis, at places with that many axes more in front."""
+    """The elements of the last axis at positions that have ``added`` more axes at the start."""
     index = _whole(places)
     if not is_traced(index):
         return lookup("take")(rows, index, axis=-1)
@@ -155,8 +154,8 @@ def _taken(rows: Any, places: Any, added: int) -> Any:
 
 
 def _between(first: Any, second: Any, rest: Any, result: dtypes.DType) -> Any:
-    """A part of the way from one element to the next, exact at both ends; the way is a number of
-    their dtype, the rest is computed in that of the result."""
+    """The interpolation between one element and the next, exact at both ends. Their difference is computed in their
+    dtype, everything else in that of the result."""
     number = not is_traced(rest) and np.ndim(rest) == 0
     if number and rest == 0:
         return lookup("cast")(first, result)
@@ -169,7 +168,7 @@ def _between(first: Any, second: Any, rest: Any, result: dtypes.DType) -> Any:
 
 
 def _or_nan(found: Any, rows: Any, kind: Any, skips_nan: bool, n: Any) -> Any:
-    """NaN where there is one among the elements, or nothing else."""
+    """NaN if there is a NaN among the elements or, with ``skips_nan``, if there is nothing else."""
     if not kind.dtype.is_float:
         return found
     last = lookup("select")(rows, axis=-1, index=shapes.normalize(kind.shape[-1] - 1))

@@ -1,7 +1,7 @@
-"""Functions that put elements elsewhere: ``np.block``, ``np.meshgrid``, ``np.delete``, ``np.kron``.
+"""Functions that rearrange elements: ``np.block``, ``np.meshgrid``, ``np.delete``, ``np.kron``.
 
-In: traced values and the arguments of NumPy's functions; where things go must be known while
-tracing. Out: compositions of views, ``concat`` and ``take``.
+In: traced values and the arguments of NumPy's functions; the positions must be known while tracing. Out: compositions
+of views, ``concat`` and ``take``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _with_rank(x: Any, rank: int) -> Any:
 
 
 def block(arrays: Any) -> Any:
-    """np.block: lists in lists, joined from the innermost axis on."""
+    """np.block: nested lists, joined from the innermost axis to the outermost."""
 
     def depth_of(value: Any) -> int:
         return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
@@ -114,7 +114,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """np.delete of what is known while tracing."""
+    """np.delete with positions that are known while tracing."""
     if axis is None:
         arr, axis = ravel(arr), 0
     axis = normalize_axis(axis, value_type(arr).rank)
@@ -127,7 +127,7 @@ def _known(obj: Any) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """np.insert before places that are known while tracing."""
+    """np.insert before positions that are known while tracing."""
     if axis is None:
         arr, axis = ravel(arr), 0
     if not is_traced(arr):
@@ -154,11 +154,11 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
-    """np.repeat by numbers that are known while tracing."""
+    """np.repeat with numbers that are known while tracing."""
     from fxlite.tracing.numpy_functions import repeat as by_number
 
     if is_traced(repeats):
-        repeats = np.asarray(repeats)  # where it is known
+        repeats = np.asarray(repeats)  # raises an error unless it is known
     if np.ndim(repeats) == 0 or np.size(repeats) == 1:
         count = repeats if np.ndim(repeats) == 0 else np.ravel(repeats)[0]
         return by_number(x, int(count) if isinstance(count, np.generic) else count, axis)
@@ -170,7 +170,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """np.vander: powers as running products."""
+    """np.vander, which computes powers as running products."""
     kind = value_type(x)
     if kind.rank != 1:
         raise ValueError("x must have rank 1")
@@ -187,7 +187,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 def kron(a: Any, b: Any) -> Any:
-    """np.kron: every product of an element of ``a`` with ``b``, as blocks."""
+    """np.kron: the products of each element of ``a`` with ``b``, as blocks."""
     rank = max(value_type(a).rank, value_type(b).rank)
     a, b = _with_rank(a, rank), _with_rank(b, rank)
     left = expand_dims(a, tuple(range(1, 2 * rank, 2))) if rank else a
@@ -198,7 +198,7 @@ def kron(a: Any, b: Any) -> Any:
 
 # -- positions -------------------------------------------------------------------------------------
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """np.unravel_index; a position that is out of range is an error when the program runs."""
+    """np.unravel_index; a position that is out of range raises an error at run time."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else list(shape)
     sizes = sizes[::-1] if order == "F" else sizes
     rest = _checked(lookup("cast")(indices, "i64"), math.prod(sizes))
@@ -210,7 +210,7 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
 
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """np.ravel_multi_index; where it is to raise, that is when the program runs."""
+    """np.ravel_multi_index; errors for positions are raised at run time."""
     dims = (dims,) if isinstance(dims, (int, np.integer)) else tuple(dims)
     modes = (mode,) * len(dims) if isinstance(mode, str) else tuple(mode)
     places = [within(i, d, m) for i, d, m in zip(multi_index, dims, modes)]
@@ -223,7 +223,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
 
 
 def within(index: Any, size: Any, mode: str) -> Any:
-    """Positions of an axis as the mode has them: "raise", "wrap" or "clip"."""
+    """Positions on an axis according to the mode: "raise", "wrap" or "clip"."""
     if mode == "wrap":
         return index % size
     if mode == "clip":
@@ -234,7 +234,7 @@ def within(index: Any, size: Any, mode: str) -> Any:
 
 
 def _checked(index: Any, size: Any) -> Any:
-    """Positions from 0 on; others, negative ones too, are an IndexError when the program runs."""
+    """Positions that must be in range; others, including negative ones, raise IndexError at run time."""
     places = np.arange(size)
     if not is_traced(index):
         return places[np.where(np.asarray(index) < 0, size, index)]
@@ -275,7 +275,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """np.apply_along_axis: the function is traced for each row of elements."""
+    """np.apply_along_axis: the function is traced for each one-dimensional slice."""
     kind = value_type(arr)
     axis = normalize_axis(axis, kind.rank)
     rows = moveaxis(arr, axis, -1)
@@ -295,8 +295,8 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 # -- the bytes of elements -------------------------------------------------------------------------
 def view(x: Any, dtype: Any = None, *sizes: Any) -> Any:
-    """``x.view(dtype)``: the bytes of the elements read as elements of another type, of which the last axis may have
-    several for one, or one for several. The lowest byte comes first."""
+    """``x.view(dtype)``: the bytes of the elements, read as elements of another type. If that is smaller or larger,
+    each element becomes several along the last axis, or several become one. The lowest byte comes first."""
     if sizes or isinstance(dtype, (tuple, list)) or type(dtype) is int or is_traced(dtype):
         raise x.tracer.error("x.view takes a dtype, and not sizes", method_advice("view"), x.node, AttributeError)
     if dtype is None or (isinstance(dtype, type) and issubclass(dtype, np.ndarray)):
@@ -322,7 +322,7 @@ def _words(x: Any, target: dtypes.DType) -> Any:
 
 
 def _parts_of(x: Any, held: dtypes.DType, target: dtypes.DType) -> Any:
-    """Each element as several ones of at most its size, along the last axis."""
+    """Each element as one or several of at most its size, along the last axis."""
     if held.is_complex:
         flat = _joined([lookup("real")(x), lookup("imag")(x)])
         return flat if target is held.real else view(flat, target)
@@ -340,7 +340,7 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _made_of(x: Any, held: dtypes.DType, target: dtypes.DType) -> Any:
-    """Elements of several ones along the last axis, which the caller's array must have a multiple of."""
+    """Elements made from several along the last axis, whose size must be a multiple of their number."""
     *lead, size = value_type(x).shape
     count = target.itemsize // held.itemsize
     apart = reshape(x, (*(shapes.for_user(d) for d in lead), shapes.for_user(size) // count, count))
@@ -358,7 +358,7 @@ def _unsigned(itemsize: int) -> dtypes.DType:
 
 # -- writing ---------------------------------------------------------------------------------------
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    """np.put: values, over and over, at positions of the flattened array."""
+    """np.put: writes values, repeated as needed, to positions of the flattened array."""
     flat = lookup("reshape")(a, (-1,))
     size = shapes.for_user(value_type(flat).shape[0])
     index = np.ravel(ind)
@@ -372,7 +372,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    """np.place: values, over and over, where the mask holds."""
+    """np.place: writes values, repeated as needed, where the mask is true."""
     values = np.ravel(vals)
     count = value_type(values).shape[0]
     if type(count) is not int or count == 0:
@@ -395,7 +395,7 @@ def _truth(mask: Any, like: Any) -> Any:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """np.putmask: of values of another shape those at the same flat positions, over and over."""
+    """np.putmask: values of another shape are used by flat position, repeated as needed."""
     shape = value_type(a).shape
     if is_traced(values) or np.ndim(values):
         kind = value_type(values)
@@ -407,7 +407,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
-    """np.lib.stride_tricks.sliding_window_view, as a copy, which may not be written into."""
+    """np.lib.stride_tricks.sliding_window_view, as a copy that must not be written into."""
     if not x.tracer.runs_program:
         raise ValueError("a view of windows is NumPy's own, except in a program that is traced as a whole")
     if writeable:

@@ -27,7 +27,7 @@ from fxlite.types import dtypes, shapes
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """np.select: of the conditions that hold the first one counts."""
+    """np.select: the first condition that holds decides."""
     if len(condlist) != len(choicelist):
         raise ValueError(f"{len(condlist)} conditions for {len(choicelist)} choices")
     if not condlist:
@@ -48,7 +48,7 @@ def _common(values: Sequence[Any]) -> dtypes.DType | None:
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """np.choose; a number that is out of range is an error when the program runs."""
+    """np.choose; a number that is out of range raises an error at run time."""
     parts = list(choices) if isinstance(choices, (tuple, list)) else [*choices]
     wanted = _common([*parts, 0][: len(parts)])
     common = broadcast_shapes(*(value_type(v).shape for v in (a, *parts)))
@@ -62,8 +62,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
-    """np.piecewise; functions are given all of ``x``, and their results taken where the conditions
-    hold."""
+    """np.piecewise. Functions are called with all of ``x``, and their results are used where the conditions hold."""
     is_one = not isinstance(condlist, (tuple, list)) and value_type(condlist).rank == value_type(x).rank
     conditions = [condlist] if is_one else [*condlist]
     missing = len(funclist) - len(conditions)
@@ -85,7 +84,7 @@ def _wide(part: Any, shape: Any, dtype: Any, like: Any) -> Any:
 
 
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
-    """np.compress; by a condition that is not known while tracing, a selection."""
+    """np.compress; the result is a selection if the condition is not known while tracing."""
     if is_traced(condition) and known_value(condition) is None:
         return compact.compress(condition, a, axis)
     if is_traced(condition):
@@ -96,7 +95,7 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
 
 
 def extract(condition: Any, arr: Any) -> Any:
-    """np.extract; by a condition that is not known while tracing, a selection."""
+    """np.extract; the result is a selection if the condition is not known while tracing."""
     if is_traced(condition) and known_value(condition) is None:
         return compact.extract(condition, arr)
     condition = np.ravel(np.asarray(condition))
@@ -128,7 +127,7 @@ _FEW_TESTS = 16
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Any:
-    """np.isin: each element beside all that it may be, of few; else where it would stand among them in order."""
+    """np.isin: compares each element with all candidates if these are few, else searches the sorted candidates."""
     tests = ravel(test_elements) if is_traced(test_elements) else np.ravel(test_elements)
     count = value_type(tests).shape[0]
     if type(count) is int and count <= _FEW_TESTS:
@@ -145,8 +144,8 @@ def isin(
 
 # -- reductions of some elements -------------------------------------------------------------------
 def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = "") -> Callable[..., Any]:
-    """A reduction with ``where=`` and ``initial=`` as in NumPy. ``neutral``: what stands in place
-    of elements that do not count, None: ``initial``; ``combined``: the op of two results."""
+    """A reduction with ``where=`` and ``initial=`` as in NumPy. ``neutral`` replaces elements that are excluded (None:
+    ``initial``), and ``combined`` is the op that combines two results."""
 
     def call(
         x: Any,
@@ -169,7 +168,7 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
             x = _with_elements(x, axis, initial)
         found = plain(x, axis, **options)
         is_infinite = type(initial) is float and math.isinf(initial)
-        if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # changes nothing
+        if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # no effect
             return found
         return lookup(combined)(found, initial)
 
@@ -177,7 +176,7 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
 
 
 def _with_elements(x: Any, axis: Any, initial: Any) -> Any:
-    """``x``, with one element along each axis that is reduced and has none: the result of an empty one."""
+    """``x``, with one element, the result of an empty reduction, along each reduced axis that has none."""
     shape = value_type(x).shape
     axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     gone = {normalize_axis(a, len(shape)) for a in axes}
@@ -204,7 +203,7 @@ _MEAN = plain_reduction("mean")
 
 
 def extreme(name: str, plain: Callable[..., Any], neutral: Any = None, combined: str = "") -> Callable[..., Any]:
-    """The same of np.max and its like, which take no ``dtype=``."""
+    """Like :func:`reduction`, for np.max and similar functions, which have no ``dtype=``."""
     whole = reduction(name, plain, neutral, combined)
 
     def call(
@@ -224,7 +223,7 @@ def _mean_of_some(x: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> 
 
 
 def count_of(x: Any, axis: Any, keepdims: bool, where: Any, like: Any) -> Any:
-    """How many elements count along axes, in the dtype of ``like``, half types as float32."""
+    """The number of included elements along axes, in the dtype of ``like`` (float32 for half types)."""
     kind = value_type(like).dtype.compute
     wide = lookup("expand")(where, value_type(x).shape) if is_traced(where) else where
     if not is_traced(wide):

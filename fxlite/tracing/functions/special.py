@@ -1,6 +1,6 @@
-"""Special functions, made of elementary ones: those of Python's math that NumPy does not have, and others of ATen.
+"""Special functions, composed of elementary ones: those of Python's math that NumPy does not have, and some of ATen.
 
-In: a traced number or array of float64. Out: the same of results, which are exact but for a few roundings.
+In: a traced number or array of float64. Out: the same with the results, which are exact except for a few roundings.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _FACTORIALS = np.array([math.gamma(n + 1.0) for n in range(_LAST_FACTORIAL + 1)]
 
 
 def reflected(x: Any) -> tuple[Any, Any, Any]:
-    """Whether x is below 1/2, x or 1 - x, which is not, and pi times what x is more than the nearest integer."""
+    """Whether x < 1/2; the one of x and 1 - x that is not; and pi times the difference of x and the nearest integer."""
     is_low = x < 0.5
     return is_low, op("where")(is_low, 1.0 - x, x), math.pi * (x - op("round")(x))
 
 
 def _lanczos(x: Any) -> tuple[Any, Any, Any]:
-    """Of ``x``, which is not below 1/2: y, p and t with gamma(x) = sqrt(2 pi) * t ** (y + 1/2) * exp(-t) * p."""
+    """For ``x`` >= 1/2: y, p and t with gamma(x) = sqrt(2 pi) * t ** (y + 1/2) * exp(-t) * p."""
     y = x - 1.0
     return y, sum((each / (y + float(i)) for i, each in enumerate(_LANCZOS[1:], 1)), _LANCZOS[0]), y + 7.5
 
 
 def log_gamma(x: Any) -> Any:
-    """The logarithm of the size of gamma(x)."""
+    """The logarithm of the magnitude of gamma(x)."""
     is_low, y, turn = reflected(x)
     y, parts, t = _lanczos(y)
     found = (y + 0.5) * op("log")(t) - t + op("log")(parts) + 0.5 * math.log(2 * math.pi)
@@ -87,10 +87,10 @@ def log_gamma(x: Any) -> Any:
 
 
 def gamma(x: Any) -> Any:
-    """gamma(x), which of an integer is that of Python's math."""
+    """gamma(x), which for an integer agrees with Python's math."""
     is_low, y, turn = reflected(x)
     y, parts, t = _lanczos(y)
-    power = op("pow")(t, 0.5 * y + 0.25)  # twice, as it may be too large where the result is not
+    power = op("pow")(t, 0.5 * y + 0.25)  # a factor twice, because the power may overflow where the result does not
     found = power * op("exp")(-t) * power * (math.sqrt(2 * math.pi) * parts)
     sine = op("sin")(turn) * op("where")(op("eq")(op("round")(x) % 2.0, 0.0), 1.0, -1.0)
     found = op("where")(is_low, math.pi / (sine * found), found)
@@ -103,8 +103,8 @@ def gamma(x: Any) -> Any:
 
 
 def scaled_erfc(size: Any) -> Any:
-    """erfc(size) times exp(size * size), of what is not negative: a Chebyshev series of its logarithm (W. H. Press et
-    al., Numerical Recipes, 3rd edition, section 6.2.2)."""
+    """erfc(size) * exp(size * size) for size >= 0, from a Chebyshev series of its logarithm (W. H. Press et al.,
+    Numerical Recipes, 3rd edition, section 6.2.2)."""
     t = 2.0 / (2.0 + size)
     y = 4.0 * t - 2.0
     now, before = t * 0.0, t * 0.0
@@ -114,7 +114,7 @@ def scaled_erfc(size: Any) -> Any:
 
 
 def erfc(x: Any) -> Any:
-    """What is left of 1 above erf(x)."""
+    """The complementary error function, 1 - erf(x)."""
     size = op("minimum")(op("abs")(x), _NO_TAIL)
     near = op("cast")(op("cast")(size, "f32"), "f64")  # whose square is exact
     found = scaled_erfc(size) * op("exp")(-near * near) * op("exp")((near - size) * (near + size))
@@ -122,10 +122,10 @@ def erfc(x: Any) -> Any:
 
 
 def remainder(x: Any, y: Any) -> Any:
-    """``math.remainder(x, y)``: what x is more or less than the nearest multiple of y, without rounding."""
+    """``math.remainder(x, y)``: the difference of x and the nearest multiple of y, without rounding."""
     size, step = op("abs")(x), op("abs")(y)
     over = op("fmod")(size, step)
     rest = step - over
-    middle = over - 2.0 * op("fmod")(0.5 * (size - over), step)  # as near to two multiples: the even one
+    middle = over - 2.0 * op("fmod")(0.5 * (size - over), step)  # if two multiples are equally near: the even one
     found = op("where")(over < rest, over, op("where")(over > rest, -rest, middle))
     return op("where")(op("isinf")(step), x, op("copysign")(1.0, x) * found)

@@ -1,9 +1,7 @@
-"""Order, counts and sums: sorting, histograms, interpolation, convolution, and the functions that
-leave NaN out.
+"""Statistics: sorting, histograms, interpolation, convolution, and the functions that ignore NaN.
 
-In: traced values and the arguments of NumPy's functions. Out: compositions of ``sort``,
-``searchsorted``, ``gather``, ``scatter_add`` and reductions. Results have a size that is known
-while tracing.
+In: traced values and the arguments of NumPy's functions. Out: compositions of ``sort``, ``searchsorted``, ``gather``,
+``scatter_add`` and reductions. Results have a size that is known while tracing.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ sort, argsort = _sorting("sort"), _sorting("argsort")
 
 
 def _complex_order(a: Any, axis: int) -> Any:
-    """The positions of complex numbers in order: by real parts, then imaginary ones; behind them those of which the
-    imaginary part is NaN, then the real one, then both."""
+    """The positions that sort complex numbers: by real part, then by imaginary part. Numbers whose imaginary part is
+    NaN come after these, then those whose real part is NaN, then those whose parts both are."""
     places = lookup("cast")(np.isnan(a.imag), "i8") + lookup("cast")(np.isnan(a.real), "i8") * 2
     return lexsort((a.imag, a.real, places), axis)
 
@@ -64,7 +62,7 @@ def sort_complex(a: Any) -> Any:
 
 
 def partition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """np.partition: what is sorted is partitioned."""
+    """np.partition, by sorting."""
     _check_kth(a, kth, axis)
     return sort(a, axis)
 
@@ -93,7 +91,7 @@ def partition_in_place(a: Any, kth: Any, axis: int = -1, kind: Any = None) -> No
 
 
 def lexsort(keys: Any, axis: int = -1) -> Any:
-    """np.lexsort: by the last key first, each time in the order of those before."""
+    """np.lexsort: the last key is the primary one, and earlier keys decide between equal elements."""
     keys = list(keys) if isinstance(keys, (tuple, list)) else [*keys]
     found: Any = None
     for key in keys:
@@ -121,7 +119,7 @@ def _traced(tracer: Any, value: Any, dtype: dtypes.DType) -> Any:
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """np.digitize; of bins that are computed it is taken as given that they ascend or descend."""
+    """np.digitize; computed bins are assumed to be monotonic."""
     side = "left" if right else "right"
     if is_traced(bins):
         count = shapes.for_user(value_type(bins).shape[0])
@@ -138,7 +136,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 # -- without NaN -----------------------------------------------------------------------------------
 def _with(x: Any, other: Any) -> Any:
-    """``x`` with something else in place of NaN."""
+    """``x`` with NaN replaced by ``other``."""
     return lookup("where")(np.isnan(x), other, x) if value_type(x).dtype.is_float else x
 
 
@@ -169,7 +167,7 @@ def _nan_arg(name: str, other: float) -> Callable[..., Any]:
         if not value_type(a).dtype.is_float:
             return found
         none = np.all(np.isnan(a), axis=axis, keepdims=keepdims)
-        # a row of NaN has none: an error when the program runs, as in NumPy
+        # a row of NaN has none: an error at run time, as in NumPy
         return a.tracer.unless(found, np.any(none), ValueError("All-NaN slice encountered"))
 
     return call
@@ -219,7 +217,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 # -- counts ----------------------------------------------------------------------------------------
 def _counted(places: Any, count: Any, addends: Any, tracer: Any) -> Any:
-    """Sums of ``addends`` by their places in an array of ``count`` elements."""
+    """The sums of ``addends`` for each place of an array with ``count`` elements."""
     kind = value_type(addends)
     zeros = tracer.constant(lookup("full")((count,), 0, dtype=kind.dtype))
     return lookup("scatter_add")(zeros, places, addends, axis=0)
@@ -240,7 +238,7 @@ def cov(
     *,
     dtype: Any = None,
 ) -> Any:
-    """np.cov. Weights below 0 are an error when the program runs."""
+    """np.cov. Negative weights raise an error at run time."""
     given = [v if is_traced(v) else np.asarray(v) for v in (m, y) if v is not None]
     wide = dtypes.result_type(*(value_type(v).dtype for v in given), dtypes.float64)
     kind = wide if dtype is None else dtypes.dtype(dtype)
@@ -274,7 +272,7 @@ def cov(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    """np.histogram_bin_edges: known where bins and range are, else computed."""
+    """np.histogram_bin_edges: known if bins and range are, else computed."""
     if isinstance(bins, str):
         raise ValueError(f"bins={bins!r}: how many there are depends on values; give a number")
     if not isinstance(bins, (int, np.integer)):
@@ -302,8 +300,8 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
-    """The bin of each element, and whether it has one: the last one holds its upper edge. Among
-    ``even`` bins it is computed, and put right by the edges beside it, as NumPy does."""
+    """The bin of each element, and whether it has one; the last bin includes its upper edge. For ``even`` bins it is
+    computed and then corrected by comparison with the adjacent edges, as in NumPy."""
     count = shapes.for_user(value_type(edges).shape[0] - 1)
     kinds = [value_type(v).dtype for v in (x, edges)]
     common = dtypes.result_type(*kinds)
@@ -315,7 +313,7 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
         place = lookup("cast")(lookup("where")(inside, (x - first) / (last - first) * count, 0.0), "i64")
         place = np.clip(place, 0, count - 1)
         place = place - lookup("cast")(x < np.take(edges, place), "i64")
-        place = np.clip(place, 0, count - 1)  # which it is already, but for elements that have none
+        place = np.clip(place, 0, count - 1)  # only changes elements without a bin
         place = place + lookup("cast")(x >= np.take(edges, place + 1), "i64")
         return np.clip(place, 0, count - 1), inside
     place = lookup("searchsorted")(edges, x, side="right") - 1
@@ -324,7 +322,7 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
 
 
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
-    """np.histogram: bins of a number that is known while tracing."""
+    """np.histogram with a number of bins that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
     a = np.ravel(a)
     places, inside = _bin_of(a, edges, isinstance(bins, (int, np.integer)))
@@ -385,7 +383,7 @@ def histogram2d(
 
 # -- curves ----------------------------------------------------------------------------------------
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """np.interp: straight lines between points that ascend."""
+    """np.interp: linear interpolation between points in ascending order."""
     tracer = next(v.tracer for v in (x, xp, fp) if is_traced(v))
     x, xp, fp = (_traced(tracer, v, dtypes.float64) for v in (x, xp, fp))
     if period is not None:
@@ -416,7 +414,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """np.correlate: sums of products with the second one, moved along."""
+    """np.correlate: sums of products with the second argument, shifted along the first."""
     return _correlated(a, np.conj(v) if value_type(v).dtype.is_complex else v, mode, turns=False)
 
 
@@ -435,7 +433,7 @@ def _correlated(a: Any, v: Any, mode: str, turns: bool) -> Any:
     if mode not in ("valid", "same", "full"):
         raise ValueError(f'mode is "valid", "same" or "full", not {mode!r}')
     swapped = type(n) is int and (type(m) is not int or m > n)
-    if swapped:  # the shorter one is moved along the longer
+    if swapped:  # the shorter one is shifted along the longer one
         a, v, n, m = v, a, m, n
     if type(m) is not int:
         raise ValueError(f"one of them must have a size that is known, not {n} and {m}")

@@ -1,7 +1,7 @@
-"""``np.vectorize(f)`` of traced values: one loop of the graph over all elements.
+"""``np.vectorize(f)`` on traced values: one loop of the graph over all elements.
 
-In: the vectorized function, and its arguments. Out: traced arrays of the shape that the arguments
-have together, of what ``f``, whose control flow is captured, gives for each element.
+In: the vectorized function and its arguments. Out: traced arrays, with the broadcast shape of the arguments, of the
+results of ``f`` for each element. The control flow of ``f`` is captured.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def vectorized(tracer: Tracer, function: Any, arguments: Sequence[Any], captured: Callable[..., Any]) -> Any:
-    """``np.vectorize(f)(*arguments)``: ``captured`` is ``f``. As NumPy has it, ``f`` is given numbers of
-    Python, and the result has the dtype of what it gives for the first element."""
+    """``np.vectorize(f)(*arguments)``, where ``captured`` is ``f``. As in NumPy, ``f`` gets Python numbers, and the
+    result has the dtype of its value for the first element."""
     if function.signature is not None or function.excluded:
         raise tracer.error(
             "np.vectorize with signature= or excluded= cannot be traced",
@@ -58,7 +58,7 @@ def vectorized(tracer: Tracer, function: Any, arguments: Sequence[Any], captured
 
 
 def _of_first(tracer: Tracer, function: Callable[..., Any], flat: Sequence[Any]) -> tuple[list[dtypes.DType], bool]:
-    """The dtypes of what a function gives for the first elements, and whether that are several results."""
+    """The dtypes of the results of a function for the first elements, and whether there are several results."""
     given = [x[0] for x in flat]
     found = run(Region(tracer, "a vectorized function", ()), lambda: function(*given)).outcome
     several = isinstance(found, tuple)

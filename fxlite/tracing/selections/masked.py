@@ -1,11 +1,9 @@
-"""``x[mask]`` for a mask that is computed, and ``x[a:b]`` for computed bounds: how many elements that
-selects is known when the program runs only, but what is done to each of them, to all of them
-together, or to where they stood, is not a question of their number.
+"""``x[mask]`` for a computed mask, and ``x[a:b]`` for computed bounds. The number of selected elements is known only at
+run time, but operations on each of them, on all of them together, or at their positions do not need it.
 
-In: a traced value and a mask of some of its axes. Out: a :class:`Masked` value, which ufuncs and
-operators compute for all elements of the whole array; its reductions and products are those of
-``where``; and ``y[mask] = ...`` under the same mask writes it back by ``np.where``. Everything else is
-an error that says so.
+In: a traced value and a mask of some of its axes. Out: a :class:`Masked` value. Ufuncs and operators compute it for all
+elements of the whole array; reductions and products use ``where``; and ``y[mask] = ...`` under the same mask writes it
+back with ``np.where``. Any other operation raises an error that says so.
 """
 
 from __future__ import annotations
@@ -65,8 +63,8 @@ ALONG: dict[Any, int | None] = {
 
 
 class PlaceFirst(BaseException):
-    """A trace has come to a write into a part of a selection made around a body: it begins again, and what was selected
-    at the ``place`` stands in memory of its own from the start."""
+    """Raised by a write into a part of a selection that was made outside of the running body: the trace starts again,
+    and the elements selected at the ``place`` have memory of their own from the start."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -74,27 +72,28 @@ class PlaceFirst(BaseException):
 
 
 class Masked:
-    """The elements of ``values`` where ``mask``, of some of its axes, holds: those before the last
-    ``after`` ones. ``span``: they are cut out of one axis, by bounds that are computed; ``origin``:
-    the array and the subscript that this is a view of, None for a copy.
+    """The elements of ``values`` where ``mask`` is true. The mask covers the axes before the last ``after`` ones.
+    ``span``: they are cut out of one axis, by computed bounds. ``origin``: the array and the subscript of which this
+    is a view; None for a copy.
 
-    With a span, ``values`` are the memory, of which parts are views; NumPy's are those that it makes of the elements.
-    Without one they are those of the moment, as long as nobody writes into a part: then the elements are
-    :meth:`placed` one behind the other. Until then ``parts`` are copies, each with its ``base`` and how it is taken."""
+    With a span, ``values`` is the memory, and parts of the selection are views of it, as in NumPy. Without a span,
+    ``values`` are the current ones as long as no part is written into; on the first such write, the elements are
+    :meth:`placed` in sequence in memory of their own. Until then ``parts`` are copies, each with its ``base`` and the
+    way in which it was taken."""
 
     __slots__ = ("__weakref__", "after", "base", "made", "mask", "origin", "parts", "span", "values")
     __array_priority__ = 2000.0
-    __fx_selected__ = True  # ops ask the tracer
+    __fx_selected__ = True  # makes ops call the tracer
 
     def __init__(self, values: Proxy, mask: Proxy, after: int | None = None, span: Span | None = None) -> None:
-        """A selection of what both hold now, as of a copy; one that is cut out shows later writes, as a view."""
+        """A selection of the current values, which are copied, by the current mask; with a span it is a view."""
         tracer = values.tracer
         self.values = values if span is not None else copy_of(values)
         self.mask = tracer.proxy(mask.node)
         self.after = values.ndim - mask.ndim if after is None else after
         self.span = span
         self.origin: tuple[Proxy, tuple[Any, ...]] | None = None
-        self.parts: list[weakref.ref[Masked]] = []  # of which NumPy makes views
+        self.parts: list[weakref.ref[Masked]] = []  # parts that are views in NumPy
         self.base: tuple[Masked, Callable[[Masked], Any]] | None = None
         self.made = self.values.node, self.mask.node
         if tracer.bodies:
@@ -111,8 +110,8 @@ class Masked:
         return " ".join(str(node.loc) for node in self.made)
 
     def as_part(self, made: Any, again: Callable[[Masked], Any]) -> Any:
-        """A result of which NumPy makes a view: ``again`` takes it once more, unless it is one of a memory of its
-        own."""
+        """Register a result that is a view in NumPy: ``again`` takes the part again, unless this selection has memory
+        of its own."""
         own = self.span is not None and self.base is None
         if not own and isinstance(made, Masked) and made is not self:
             made.base = self, again
@@ -121,7 +120,7 @@ class Masked:
         return made
 
     def _alive(self) -> list[Masked]:
-        """Parts that the program still has."""
+        """The parts that the program still has."""
         return [part for reference in self.parts if (part := reference()) is not None]
 
     def _owner(self) -> Masked:
@@ -131,7 +130,7 @@ class Masked:
         return owner
 
     def placed(self, what: str) -> None:
-        """From now on the elements stand one behind the other in memory of their own, which parts are views of."""
+        """Put the elements in sequence into memory of their own, of which parts are views from now on."""
         owner = self._owner()
         if owner.span is not None:
             return
@@ -150,12 +149,12 @@ class Masked:
             part._become(part.base[1](self))  # type: ignore[index]
 
     def _bounds(self) -> tuple[Any, Any]:
-        """Those of a span, which are not below 0, for a slice."""
+        """The bounds of the span for a slice, which are not negative."""
         bounds = self.span.first, self.span.last  # type: ignore[union-attr]
         first, last = (b if at_least(self.tracer, b, 0) else lookup("maximum")(b, 0) for b in bounds)
         return first, last
 
-    # -- what is known -----------------------------------------------------------------------
+    # -- facts -------------------------------------------------------------------------------
     @property
     def tracer(self) -> Tracer:
         return self.values.tracer
@@ -170,12 +169,12 @@ class Masked:
 
     @property
     def before(self) -> int:
-        """How many axes stand before those of the mask."""
+        """The number of axes before those of the mask."""
         return self.values.ndim - self.mask.ndim - self.after
 
     @property
     def count(self) -> Any:
-        """How many positions are selected: a traced number, or one that is known."""
+        """The number of selected positions, traced or known."""
         if self.span is not None:
             return self.span.count(self.tracer)
         number = self.tracer.python_number(lookup("sum")(lookup("cast")(self.mask, "i64")))
@@ -190,22 +189,22 @@ class Masked:
 
     @property
     def size(self) -> Any:
-        """How many elements there are: a traced number."""
+        """The number of elements, a traced number."""
         sizes = self.values.type.shape
         rest = shapes.product((*sizes[: self.before], *sizes[self.values.ndim - self.after :]))
         return self.count if rest == 1 else self.tracer.python_number(lookup("mul")(self.count, shapes.for_user(rest)))
 
     def same(self, other: Masked) -> bool:
-        """Whether both select the same positions, of as many."""
+        """Whether both select the same positions of axes of the same size."""
         if self.span is not None and self.span.same(other.span):
             return True
         fits = shapes.shapes_equal(self.mask.type.shape, other.mask.type.shape)
         return fits and same_mask(self.mask.node, other.mask.node)
 
     def refusal(self, what: str, instead: str = "") -> TraceError:
-        """The error for what would need the number of elements; ``instead``: what to do, where that
-        is not to keep the shape."""
-        tracer = self.tracer  # of a result nobody runs any more: where it was selected
+        """The error for an operation that would need the number of elements. ``instead``: what to do, if that is not to
+        keep the shape."""
+        tracer = self.tracer  # for a result of a program that has ended, the place of the selection
         place = None if tracer.origin is None else self.mask.node.loc
         if self.span is not None:
             return tracer.error(
@@ -223,11 +222,11 @@ class Masked:
 
     # -- each element ------------------------------------------------------------------------
     def _applied(self, function: Callable[..., Any], operands: tuple[Any, ...], **kw: Any) -> Any:
-        """``function`` of whole arrays, of which the same elements are selected."""
+        """``function`` of whole arrays, with the same elements selected."""
         selected = [o for o in operands if isinstance(o, Masked)]
         if self.span is not None and any(self._is_across(o) for o in operands):
             return FUNCTIONS["applied"](function, operands, **kw)
-        if len({o.span is None for o in selected}) == 2:  # what a mask selects beside what stands one by one
+        if len({o.span is None for o in selected}) == 2:  # selections by a mask combined with those by a span
             operands = tuple(FUNCTIONS["compact"](o) if isinstance(o, Masked) else o for o in operands)
             first: Masked = next(o for o in operands if isinstance(o, Masked))
             return first._applied(function, operands, **kw)
@@ -242,7 +241,7 @@ class Masked:
         return self.like(result)
 
     def _is_across(self, operand: Any) -> bool:
-        """Whether an operand is cut along other axes."""
+        """Whether an operand is selected along other axes."""
         if isinstance(operand, Masked):
             return operand.span is not None and operand.after != self.after
         return is_block(operand)
@@ -293,7 +292,7 @@ class Masked:
         raise self.refusal(f"np.{function.__name__}")
 
     def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
-        """What loops and branches hand on; a view is none behind them."""
+        """The parts that loops and branches pass on; after them, a view is a copy."""
         if self.origin is not None:
             raise self.tracer.error(
                 "a part of an array with computed bounds goes from round to round of a loop, or out of a branch",
@@ -339,17 +338,17 @@ class Masked:
     def round(self, decimals: int = 0) -> Any:
         return self._applied(np.round, (self,), decimals=decimals)
 
-    # -- all of them -------------------------------------------------------------------------
+    # -- all elements ------------------------------------------------------------------------
     @property
     def T(self) -> Any:
-        """Its axes the other way round."""
+        """The selection with its axes in reverse order."""
         if self.mask.ndim > 1:
             raise self.refusal(".T")
         return self.as_part(self.like(self.values.T, self.before), lambda m: m.T)
 
     @property
     def condition(self) -> Any:
-        """The mask with axes of size 1 behind it, to stand beside the values."""
+        """The mask followed by axes of size 1, which broadcasts against the values."""
         rest = (1,) * self.after
         return lookup("reshape")(self.mask, (*self.mask.type.shape, *rest)) if rest else self.mask
 
@@ -388,14 +387,14 @@ class Masked:
         return function(values, axis=axes, where=where, **options)
 
     def _along(self, function: Callable[..., Any], axis: int, rest: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A function along an axis on which all elements are."""
+        """A function along an axis that is whole."""
         is_after = axis > self.before
         whole = axis + (self.mask.ndim - 1) * is_after
         found = function(self.values, *rest, **{**options, "axis": whole})
         return self.like(found, self.after - (self.values.ndim - found.ndim) * is_after)
 
     def _extreme(self, name: str, axes: Any, where: Any, initial: Any = None) -> Any:
-        """The largest element; of none an error when the program runs, as in NumPy."""
+        """The largest or smallest element; if there is none, an error at run time, as in NumPy."""
         if initial is not None:
             return getattr(np, name)(self.values, axis=axes, where=where, initial=initial)
         return extreme(self.values, name, axes, where, self.mask)
@@ -411,8 +410,7 @@ class Masked:
 
     # -- in place ----------------------------------------------------------------------------
     def changed(self, values: Masked) -> Masked:
-        """``x[a:b] += ...``: these positions have other values from now on, also in the array that
-        they are a view of."""
+        """``x[a:b] += ...``: replace the values at these positions, also in the array of which they are a view."""
         if self.origin is not None:
             x, items = self.origin
             x[items] = values
@@ -425,7 +423,7 @@ class Masked:
         self.values[...] = values.values
         return self
 
-    # -- what needs their number -------------------------------------------------------------
+    # -- operations that need their number ---------------------------------------------------
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -435,7 +433,7 @@ class Masked:
         raise self.refusal("len() outside of captured code")
 
     def __iter__(self) -> Any:
-        self.tracer.needs_flow = True  # a ``for`` statement counts them
+        self.tracer.needs_flow = True  # a captured ``for`` statement can iterate over them
         raise self.refusal("a loop over them", "loop over positions: for i in range(len(y)): ... y[i] ..., y = x[mask]")
 
     def __bool__(self) -> bool:
@@ -477,12 +475,12 @@ class Masked:
         return self if self.span is not None else FUNCTIONS["compact"](self)
 
     def _has_whole(self, index: tuple[Any, ...]) -> bool:
-        """Whether a subscript has all of the axis of computed size."""
+        """Whether a subscript keeps the whole axis of computed size."""
         axes = with_all_axes([item for item in index if item is not None], self.ndim)
         return isinstance(axes[self.before], slice) and axes[self.before] == slice(None)
 
     def _beside_whole(self, index: tuple[Any, ...]) -> Masked | None:
-        """``m[:, 0]``, ``m[:, a:b]``: parts along axes that are whole; None beside what is computed."""
+        """``m[:, 0]``, ``m[:, a:b]``: parts along axes that are whole; None if other items are computed."""
         axes = with_all_axes(index, self.ndim)
         if not all(isinstance(item, int) or (isinstance(item, slice) and not is_computed(item)) for item in axes):
             return None
@@ -513,7 +511,7 @@ class Masked:
         self.values[self._inside(index)] = value
 
     def _inside(self, index: Any) -> tuple[Any, ...]:
-        """The subscript of the values for one of the elements."""
+        """The subscript of ``values`` for one of the elements."""
         items = with_all_axes(index if isinstance(index, tuple) else (index,), self.ndim)
         if any(isinstance(i, Masked) or i is None or (hasattr(i, "ndim") and i.ndim) for i in items):
             raise self.refusal("a write into it at several places that are computed, or None in a subscript")
@@ -527,17 +525,17 @@ class Masked:
         item = lookup("where")(item < 0, item + count, item) if is_traced(item) or item < 0 else item
         inside = lookup("logical_and")(item >= 0, count > item)
         items[self.before] = lookup("where")(inside, first + item, shapes.for_user(self.span.size))  # type: ignore[union-attr]
-        return tuple(items)  # an error outside
+        return tuple(items)  # a position out of range raises an error
 
 
 def _places(item: Any) -> Any:
-    """What stands in a subscript, a mask of one axis as the places that it selects."""
+    """An item of a subscript, with a mask of one axis replaced by the positions that it selects."""
     is_mask = is_traced(item) and item.ndim == 1 and item.type.dtype.is_bool
     return np.nonzero(item)[0] if is_mask else item
 
 
 def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
-    """The first ``count`` elements along an axis, that before the last ``after`` ones (all but one)."""
+    """The first ``count`` elements along an axis, the one before the last ``after`` axes (default: the first axis)."""
     tracer = values.tracer
     after = values.ndim - 1 if after is None else after
     size: Dim = values.type.shape[values.ndim - after - 1]
@@ -569,7 +567,7 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def give_operators(kind: type, store: Callable[[Any, Any, str], Any]) -> None:
-    """Python's operators and the methods that reduce, for a kind of parts; ``store`` writes what ``+=`` computes."""
+    """Define Python's operators and reduction methods for a class of parts; ``store`` writes the result of ``+=``."""
     for name, op in OPERATORS.items():
         ufunc = lookup(op).ufunc
         setattr(kind, f"__{name}__", _operator(ufunc))
@@ -601,9 +599,9 @@ def all_of(values: Any) -> Masked:
     return Masked._of(values, mask, values.ndim - 1)
 
 
-# -- of two ----------------------------------------------------------------------------------------
+# -- operations on two values ----------------------------------------------------------------------
 def stored(out: Any, result: Any, what: str) -> Any:
-    """What ``out=`` and ``+=`` write into selected positions."""
+    """Write a result into selected positions, for ``out=`` and ``+=``."""
     if not (isinstance(out, Masked) and isinstance(result, Masked) and out.same(result)):
         raise result.refusal(f"{what}: what another mask selects, or an array, as the destination")
     if out.values.ndim != result.values.ndim or out.after != result.after:
@@ -612,7 +610,7 @@ def stored(out: Any, result: Any, what: str) -> Any:
 
 
 def cast_in_place(out: Any, values: Any, what: str) -> Any:
-    """Values as those that they replace, of another dtype of the same kind at most."""
+    """Values in the dtype of those that they replace, which may only differ within the same kind."""
     if not np.can_cast(values.dtype, out.dtype, "same_kind"):
         raise out.tracer.error(
             f"{what} would have to turn {values.dtype} into {out.dtype}, which NumPy does not do in place",
@@ -622,7 +620,7 @@ def cast_in_place(out: Any, values: Any, what: str) -> Any:
 
 
 def product(x: Any, y: Any) -> Any:
-    """``x @ y``, of which one or both are selected."""
+    """``x @ y``, where one or both are selections."""
     one = x if isinstance(x, Masked) else y
     if any(map(is_block, (x, y))):
         return FUNCTIONS["product"](x, y)
@@ -644,7 +642,7 @@ def product(x: Any, y: Any) -> Any:
 
 
 def chosen(where: Any, x: Any, number: Any) -> Any:
-    """``np.where(where, x, number)`` of x's dtype."""
+    """``np.where(where, x, number)`` in the dtype of x."""
     kind = x.type.dtype if is_traced(x) else dtypes.dtype(np.asarray(x).dtype)
     if kind.is_bool and type(number) is int:
         number = bool(number)
@@ -653,8 +651,8 @@ def chosen(where: Any, x: Any, number: Any) -> Any:
 
 
 def aligned(value: Any, to: Masked) -> Any:
-    """What stands beside the selected positions of ``to``, element by element: values of all
-    positions. An IndexError when the program runs where they are not as many."""
+    """Values of all positions that have the elements of ``value`` at the selected positions of ``to``, one by one. If
+    their numbers differ, an IndexError is raised at run time."""
     tracer, span = to.tracer, to.span
     if isinstance(value, Masked) and value.after == to.after and value.same(to):
         return value.values
@@ -672,14 +670,14 @@ def aligned(value: Any, to: Masked) -> Any:
 
 
 def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | None) -> Any:
-    """Values of all places of an axis, of which those in ``span`` are what ``value`` has there, or in its own
-    span ``source``, one after the other. An IndexError when the program runs where they are not as many."""
+    """Values of all positions of an axis, of which those in ``span`` are the elements of ``value``, or those in its own
+    span ``source``, in order. If their numbers differ, an IndexError is raised at run time."""
     own = tracer.constant(value)
     size = own.type.shape[axis]
     places = counting(tracer, span.size) - span.first
     if source is not None:
         made = own.node
-        if source.turned is not None and made.target is lookup("flip"):  # read what is turned round from its end
+        if source.turned is not None and made.target is lookup("flip"):  # read a reversed part from its end
             own, places = tracer.proxy(made.args[0]), source.turned - 1 - places
         else:
             places = places + source.first
@@ -687,13 +685,13 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
     counts = span.count(tracer), shapes.for_user(size) if source is None else source.count(tracer)
     if not sum_of(tracer, counts[0]).same(sum_of(tracer, counts[1])):
         numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
-        places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # is out of range
+        places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # out of range
     return lookup("take")(own, places, axis=axis)
 
 
 def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:
-    """The ``max`` or ``min`` of the values ``where`` they are selected; an error when the program runs where
-    the mask selects none."""
+    """The ``max`` or ``min`` of the values ``where`` they are selected; an error at run time if the mask selects
+    none."""
     other = COMBINATIONS[name].start(values.type.dtype)
     found = getattr(np, name)(values, axis=axes, where=where, initial=other)
     what = f"zero-size array to reduction operation {name}imum which has no identity"
@@ -701,15 +699,15 @@ def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:
 
 
 def with_all_axes(items: Sequence[Any], rank: int) -> list[Any]:
-    """The items of a subscript with one for each axis: what ``...`` or nothing stands for are whole slices."""
+    """The items of a subscript, one for each axis, with whole slices for ``...`` and for axes that are left out."""
     places = [n for n, item in enumerate(items) if item is Ellipsis]
     rest = [slice(None)] * (rank - sum(item is not None and item is not Ellipsis for item in items))
     return [*items[: places[0]], *rest, *items[places[0] + 1 :]] if places else [*items, *rest]
 
 
 def cut_axis(x: Any, axis: int, item: slice, takes: bool = True) -> Any:
-    """``x[..., a:b, ...]`` along one axis: the elements where their number is known and ``takes``, else a
-    :class:`Masked` value."""
+    """``x[..., a:b, ...]`` along one axis: the elements if their number is known and ``takes``, else a :class:`Masked`
+    value."""
     span = span_of(x.tracer, item, x.type.shape[axis])
     found = taken(x, axis, span) if takes else None
     return Masked(x, mask_of(x.tracer, span), x.ndim - axis - 1, span) if found is None else found
@@ -776,7 +774,7 @@ _DEEPEST = 8
 
 
 def same_mask(a: Node, b: Node, depth: int = _DEEPEST) -> bool:
-    """Whether two nodes hold the same: one node, or the same call of the same."""
+    """Whether two nodes have the same value: they are the same node, or the same call on such nodes."""
     if a is b:
         return True
     if not (depth and a.op == b.op == "call_function" and a.target is b.target):

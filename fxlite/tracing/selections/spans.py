@@ -1,13 +1,13 @@
-"""Slices whose bounds are computed: ``x[i:i + 3]``, ``x[:k]``, ``x[start[i]:start[i + 1]]``; and what is known of
-the integers that a program computes.
+"""Slices whose bounds are computed: ``x[i:i + 3]``, ``x[:k]``, ``x[start[i]:start[i + 1]]``; and facts about the
+integers that a program computes.
 
-In: a traced value, one of its axes, and a slice. Out: where the bounds are a known number of
-elements apart these elements; else the elements as a :class:`Masked` value of all of them, whose
-mask says which positions lie between the bounds. A write goes to the whole axis under that mask.
+In: a traced value, one of its axes, and a slice. Out: if the distance of the bounds is known, the elements between
+them; else a :class:`Masked` value over the whole axis, whose mask tells which positions lie between the bounds. A
+write goes to the whole axis under that mask.
 
-A :class:`Sum` says what an integer is a sum of (ints, named sizes, traced numbers), so that equal numbers look
-alike, and between which sizes it lies: the number of an iteration between the bounds of its loop, an unsigned
-number above 0.
+A :class:`Sum` is the decomposition of an integer into a sum (of ints, named sizes and traced numbers), in which equal
+numbers have the same form. It also has bounds: the number of an iteration lies between the bounds of its loop, and an
+unsigned number is not negative.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _DEEPEST = 12
 
 @dataclass(frozen=True)
 class Sum:
-    """``rest`` and numbers that are computed, each so many times."""
+    """The sum of ``rest`` and computed numbers, each with a factor."""
 
     terms: tuple[tuple[Node, int], ...]
     rest: Dim
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
-        """The sum of both, the other one so many times."""
+        """The sum of this and ``times`` the other one."""
         counts = dict(self.terms)
         for node, count in other.terms:
             counts[node] = counts.get(node, 0) + times * count
@@ -54,7 +54,7 @@ class Sum:
 
     @property
     def size(self) -> Dim | None:
-        """The size that it is; None where something is computed."""
+        """The sum as a size; None if it contains a computed number."""
         return None if self.terms else self.rest
 
     def same(self, other: Sum) -> bool:
@@ -102,7 +102,7 @@ def _sum(tracer: Tracer, node: Any, depth: int) -> Sum:
 
 
 def _key(tracer: Tracer, value: Any, depth: int) -> Any:
-    """What is the same for equal calls of the same."""
+    """A key that is equal for equal calls on equal operands."""
     if not isinstance(value, Node):
         return (type(value), tuple(_key(tracer, v, depth) for v in value)) if isinstance(value, tuple) else value
     value = tracer.outside.get(value, value)
@@ -124,12 +124,12 @@ def _is_integer(node: Any) -> bool:
 
 
 def lowest(tracer: Tracer, value: Sum) -> Dim | None:
-    """A size that the sum is not below; None where none is known."""
+    """A lower bound of the sum, as a size; None if none is known."""
     return _extreme(tracer, value, 0)
 
 
 def highest(tracer: Tracer, value: Sum) -> Dim | None:
-    """A size that the sum is not above; None where none is known."""
+    """An upper bound of the sum, as a size; None if none is known."""
     return _extreme(tracer, value, 1)
 
 
@@ -152,28 +152,28 @@ def _limit(tracer: Tracer, node: Node, side: int, depth: int) -> Dim | None:
 
 
 def at_least(tracer: Tracer, value: Any, size: Dim) -> bool:
-    """Whether a number is known not to be below a size."""
+    """Whether a number is known to be at least a size."""
     found = lowest(tracer, sum_of(tracer, value))
     return found is not None and shapes.at_least(found, size)
 
 
 def at_most(tracer: Tracer, value: Any, size: Dim) -> bool:
-    """Whether a number is known not to be above a size."""
+    """Whether a number is known to be at most a size."""
     found = highest(tracer, sum_of(tracer, value))
     return found is not None and shapes.at_least(size, found)
 
 
 def is_computed(item: Any) -> bool:
-    """Whether a part of a subscript is a slice with a bound that is computed."""
+    """Whether an item of a subscript is a slice with a computed bound."""
     return isinstance(item, slice) and any(map(is_traced, (item.start, item.stop, item.step)))
 
 
 @dataclass(frozen=True)
 class Span:
-    """The positions from ``start`` to before ``stop`` of an axis of ``size`` elements; sums, as
-    :mod:`fxlite.tracing.selections.spans` has them, of ``first`` and ``last``: an int, a size, or a
-    traced number, perhaps outside of the axis. ``given`` is the first as the program gave it, and
-    ``length`` how many positions there are if all are inside, where that is known."""
+    """The positions from ``start`` up to but without ``stop`` on an axis of ``size`` elements. ``start`` and ``stop``
+    are the Sums of ``first`` and ``last``: each is an int, a size, or a traced number, and may be outside of the
+    axis. ``given`` is the first bound as the program gave it, and ``length`` the number of positions, if it is known,
+    given that all are inside."""
 
     size: Dim
     start: Sum
@@ -182,15 +182,15 @@ class Span:
     last: Any
     given: Any
     length: Dim | None
-    turned: Any = None  # where the positions ended before they were turned round
+    turned: Any = None  # the end of the positions before they were reversed
 
     @property
     def is_first(self) -> bool:
-        """Whether it is known to begin where the axis does."""
+        """Whether it is known to start at the beginning of the axis."""
         return type(self.first) is int and self.first == 0
 
     def count(self, tracer: Tracer) -> Any:
-        """How many positions there are: an int, a size, or a traced number."""
+        """The number of positions: an int, a size, or a traced number."""
         first, last = self.first, self.last
         if not at_least(tracer, first, 0):
             first = lookup("maximum")(first, 0)
@@ -215,7 +215,7 @@ class Span:
 
 
 def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
-    """The positions that a slice of computed bounds cuts out of an axis."""
+    """The positions of an axis that a slice with computed bounds selects."""
     if item.step is not None and not (type(item.step) is int and item.step == 1):
         raise tracer.error(
             f"a slice with computed bounds and the step {item.step} cannot be traced",
@@ -230,8 +230,8 @@ def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
         apart = sum_of(tracer, stop).minus(sum_of(tracer, start)).size
     length = None
     if apart is not None and shapes.at_least(apart, 0):
-        # A window that no round lets stick out is not longer than its axis: the body of a loop that runs
-        # to n - w is not entered where w is above n.
+        # A window that stays inside in every round is not longer than its axis: a loop that runs to n - w
+        # has no round if w is larger than n.
         inside = at_least(tracer, start, 0) and at_most(tracer, stop, size)
         length = apart if inside or shapes.at_least(size, apart) else None
     given = start if item.start is None else item.start
@@ -239,7 +239,7 @@ def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
 
 
 def _bound(tracer: Tracer, bound: Any, size: Dim) -> Any:
-    """A bound counted from the start; perhaps less than 0 or more than the size."""
+    """A bound counted from the start, which may be negative or larger than the size."""
     if not is_traced(bound):
         number = shapes.normalize(bound)
         return shapes.for_user(shapes.normalize(size + number)) if type(number) is int and number < 0 else bound
@@ -259,8 +259,8 @@ def _bound(tracer: Tracer, bound: Any, size: Dim) -> Any:
 
 
 def taken(x: Proxy, axis: int, span: Span) -> Proxy | None:
-    """The elements of a span whose bounds are a known number of elements apart; an IndexError when
-    the program runs where the axis has not so many there. None for other spans."""
+    """The elements of a span whose bounds have a known distance, with an IndexError at run time if they are not all
+    inside of the axis. None for other spans."""
     tracer = x.tracer
     length, start = span.length, span.given
     if length is None:
@@ -273,7 +273,7 @@ def taken(x: Proxy, axis: int, span: Span) -> Proxy | None:
 
 
 def counting(tracer: Tracer, size: Dim) -> Proxy:
-    """0, 1, ... to before a size: no constant, so that back ends know what they are."""
+    """0, 1, ... up to but without a size, as a call and not a constant, so that back ends can recognize them."""
     bound = {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64}
     made: Proxy = tracer.record(lookup("arange"), bound)
     tracer.aside.add(made.node)
@@ -281,7 +281,7 @@ def counting(tracer: Tracer, size: Dim) -> Proxy:
 
 
 def mask_of(tracer: Tracer, span: Span) -> Proxy:
-    """Which positions of the axis are in the span; where nobody asks, the program's graph leaves it out."""
+    """A mask of the positions of the axis that are in the span. If it is not used, the graph does not contain it."""
     mask = _mask_of(tracer, span)
     bounds = {bound.node for bound in (span.first, span.last) if is_traced(bound)}
     stack = [mask.node]

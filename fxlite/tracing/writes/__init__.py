@@ -1,1 +1,1 @@
-"""Views and writes in place, traced: who shares memory with whom."""
+"""Traces views and writes in place: keeps track of values that share memory."""

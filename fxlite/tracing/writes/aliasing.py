@@ -1,14 +1,13 @@
-"""Memory: which traced values share it, and what a write into one of them changes.
+"""Aliasing: the effect of a write into a traced value on the values that share its memory.
 
-On arrays, a write through a view changes its base and all other views of it. A graph has values
-only. So each value that owns memory is the root of a tree of views, as the program made them; a
-write makes a new value of the root, by undoing the chain of views step by step, and views are
-derived anew when the program reads them next.
+With arrays, a write through a view changes its base and all other views of it. A graph only has values. So each value
+that owns memory is the root of a tree of the views that the program made. A write makes a new value for the root, by
+inverting the chain of views step by step, and views are derived again when the program next reads them.
 
-In: the trees of views of :mod:`fxlite.tracing.writes.shared_memory`, and writes (:func:`write`).
-Out: nodes, so that the traced function gives what the program gives on arrays. Refused: writes into
-memory of the caller (inputs, weights, constants) and reads or writes whose answer depends on
-whether NumPy made a view or a copy, where that is not known.
+In: the trees of views of :mod:`fxlite.tracing.writes.shared_memory`, and writes (:func:`write`). Out: nodes, so that
+the traced function returns what the program returns for arrays. An error is raised for writes into memory of the
+caller (inputs, weights, constants), and for reads or writes whose result depends on whether NumPy made a view or a
+copy, if that is not known.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _COPY = "copy it first: {0} = {0}.copy()"
 
 # -- reading ---------------------------------------------------------------------------------------
 def current_node(view: View, tracer: Tracer) -> Node:
-    """The node of the view's present value, made now where a write has changed its base.
+    """The node of the current value of a view. If a write has changed its base, the node is made now.
 
-    Raises TraceError where the value depends on what NumPy does, and that is not known."""
+    Raises TraceError if the value depends on what NumPy does, and that is not known."""
     count = tracer.writes.count
     chain: list[View] = []
     at: View | None = view
@@ -92,7 +91,7 @@ def _call(tracer: Tracer, op: Op, args: tuple[Any, ...], attributes: Mapping[str
 
 
 def _shares_memory(view: View, tracer: Tracer) -> bool | None:
-    """Whether the view of its parent is one in NumPy, too; None: not known."""
+    """Whether a view of its parent is a view in NumPy, too; None if that is not known."""
     if view.op is None or view.parent is None:
         return None
     if view.op.shares_memory != "contiguous":
@@ -113,8 +112,8 @@ def _shares_memory(view: View, tracer: Tracer) -> bool | None:
 
 
 def take_order_for_granted(view: View, tracer: Tracer, always: bool = False) -> None:
-    """A decision was made by a value's layout: note the inputs that it comes from, whose arrays a call
-    may have in another order, once for each memory. ``always``: whether or not anything is written."""
+    """Record that a decision depends on the layout of a value: the layouts of the inputs from which it comes then
+    become conditions of a call, once for each memory. ``always``: even if nothing is written."""
     root, orders, asked = root_of(view), tracer.writes.orders, tracer.writes.asked
     kind = "dense" if root.made is not None and root.made.op == "placeholder" and not root.copied else "C"
     if root.made is None or (root.made, kind) in asked:
@@ -135,7 +134,7 @@ def take_order_for_granted(view: View, tracer: Tracer, always: bool = False) -> 
 
 
 def layout_of(proxy: Proxy) -> Layout | None:
-    """Where NumPy would have a value's elements; None where that is not known."""
+    """The layout that a value has in NumPy; None if it is not known."""
     view, writes = proxy._view, proxy.tracer.writes
     if view is None:
         return node_layout(proxy._node, writes.written, writes.layouts)
@@ -143,8 +142,8 @@ def layout_of(proxy: Proxy) -> Layout | None:
 
 
 def laid_out(x: Proxy, order: str | None, copies: bool = False) -> Proxy:
-    """A value whose elements memory has in the order of rows ("C") or of columns ("F"), as ``np.ascontiguousarray``
-    gives it: itself where that is so and nothing ``copies`` it, else a copy."""
+    """A value whose elements are in row-major ("C") or column-major ("F") order in memory, as from
+    ``np.ascontiguousarray``: the value itself if it has that order and ``copies`` is False, else a copy."""
     order, rank = (order or "K").upper(), x.type.rank
     if order not in ("C", "F") or not rank:
         return fresh(x) if copies else x
@@ -199,12 +198,11 @@ Step = tuple[Op, Mapping[str, Any], TensorType]
 
 
 def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place") -> None:
-    """The memory behind ``steps`` applied to ``proxy`` gets ``value``: a node or number that can be
-    broadcast to it and has its dtype, or a function that makes such a node from the node of the
-    present value.
+    """Write ``value`` into the memory of the part of ``proxy`` that ``steps`` select. ``value`` is a node or number
+    that can be broadcast to this part and has its dtype, or a function that makes such a node from the node of the
+    current value.
 
-    Raises TraceError where the program must not write there, or where it is not known which values
-    change."""
+    Raises TraceError if the program must not write there, or if it is not known which values change."""
     tracer = proxy.tracer
     chain = _writable_chain(proxy, what)
     views: list[View | None] = [*chain, *[None] * len(steps)]
@@ -214,7 +212,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     if ops and not all(isinstance(t, TensorType) for t in types):
         raise tracer.untyped(f"{what} through a view needs types")
     at_part = next((n for n, (op, _) in enumerate(ops) if op.shares_memory == "parts"), None)
-    if at_part is not None:  # which elements these are is the same of the numbers as of their parts
+    if at_part is not None:  # complex numbers have the same elements as their parts
         if any(op is lookup("bitcast") for op, _ in ops[at_part:]):
             raise tracer.error(f"{what} changes bits of real or imaginary parts", "change the numbers", proxy.node)
         value, kind = _of_numbers(tracer, ops.pop(at_part)[0], value), types[at_part].dtype
@@ -249,7 +247,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
 
 
 def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:
-    """What makes complex numbers of those that there are, of which one ``part`` becomes ``value``."""
+    """A function from complex numbers to those in which one ``part`` is replaced by ``value``."""
 
     def changed(node: Node) -> Node:
         new = value(_call(tracer, part, (node,), {})) if callable(value) else value
@@ -261,7 +259,7 @@ def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:
 
 
 def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
-    """``node`` with ``new`` written ``at`` ints, slices, and nodes of numbers that are computed."""
+    """``node`` with ``new`` written ``at`` ints, slices, and nodes of computed numbers."""
     positions = tuple(tracer.local(part) for part in at if hasattr(part, "all_input_nodes"))
     known = tuple(None if hasattr(part, "all_input_nodes") else part for part in at)
     if not positions:
@@ -273,8 +271,8 @@ def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
 
 
 def _replace(tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any) -> None:
-    """The views on the path of a write have new values. ``given``: the node that was written, which
-    may stand for another value of the program, too."""
+    """Set the new values of the views on the path of a write. ``given`` is the written node, which may also stand for
+    another value of the program."""
     writes = tracer.writes
     for level, node in done.items():
         view = views[level]
@@ -291,15 +289,14 @@ def _replace(tracer: Tracer, views: Sequence[View | None], done: Mapping[int, No
 
 
 def replace_root(tracer: Tracer, root: View, node: Node) -> None:
-    """The memory of ``root`` has another value as a whole, which a branch or loop has made."""
+    """Replace the whole value of the memory of ``root``, after a branch or loop."""
     if tracer.bodies:
         tracer.bodies[-1].may_write(root)
     _replace(tracer, [root], {0: node}, given=None)
 
 
 def _writable_chain(proxy: Proxy, what: str) -> list[View]:
-    """The views from the memory that a write changes to the proxy's own, each with its present
-    node."""
+    """The views from the memory that a write changes to that of the proxy, each with its current node."""
     tracer = proxy.tracer
     view = view_of(proxy)
     current_node(view, tracer)
@@ -353,12 +350,12 @@ def _refused(tracer: Tracer, what: str, node: Node, reason: str, name: str = "")
 def _has_shape(value: Any, type: Any) -> bool:
     found = getattr(value, "type", None)
     if found is None:
-        return hasattr(value, "op")  # a node of a trace without types
+        return hasattr(value, "op")  # a node in a trace without types
     return isinstance(type, TensorType) and shapes.shapes_equal(found.shape, type.shape)
 
 
 def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
-    """A node of exactly that type."""
+    """A value as a node of exactly that type."""
     if _has_shape(value, type):
         return value  # type: ignore[no-any-return]
     if isinstance(value, dtypes.NUMBERS):
@@ -370,7 +367,7 @@ def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
     return node
 
 
-# -- steps from a value to a view of it, undone ----------------------------------------------------
+# -- inverses of steps from a value to a view ------------------------------------------------------
 #: A slice of a slice of ... is written in one step; longer chains in several.
 _MOST_FOLDED = 8
 
@@ -378,7 +375,7 @@ _MOST_FOLDED = 8
 def undo_step(
     op: Op, attributes: Mapping[str, Any], before: TensorType, new: Any
 ) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
-    """The call that gives the value of type ``before`` of which ``op`` gives ``new``."""
+    """The call that computes the value of type ``before`` for which ``op`` gives ``new``."""
     if op.shares_memory == "contiguous":
         return lookup("reshape"), (new,), {"shape": before.shape}
     if op is lookup("bitcast"):
@@ -394,8 +391,8 @@ def undo_step(
 
 
 def folded(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], end: int) -> tuple[int, tuple[Any, ...]]:
-    """The longest run of slices and selects that ends at level ``end`` and is one part of the value
-    at level ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
+    """The longest run of slices and selects that ends at level ``end`` and is a single part of the value at level
+    ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
     first, at = end, ()
     while first and end - first < _MOST_FOLDED and _is_part(*ops[first - 1]):
         found = _part(ops[first - 1 : end], types[first - 1 : end])
@@ -406,22 +403,22 @@ def folded(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], en
 
 
 def _is_part(op: Op, attributes: Mapping[str, Any]) -> bool:
-    """A slice, a select, or a take at a number that is computed."""
+    """Whether an op is a slice, a select, or a take at a computed number."""
     return bool(op.starts_at) or hasattr(attributes.get("index"), "all_input_nodes")
 
 
 def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]) -> tuple[Any, ...] | None:
-    """Slices and selects, one after the other, as one subscript of the value of type ``types[0]``;
-    None where the bounds cannot be added up."""
+    """A sequence of slices and selects as a single subscript of the value of type ``types[0]``; None if the bounds
+    cannot be combined."""
     from fxlite.ops.slicing import slice_bounds
 
     whole = (0, None, 1)
     at: list[Any] = [whole] * types[0].rank
-    axes = [*range(types[0].rank)]  # which axis of the value each axis of the part is
+    axes = [*range(types[0].rank)]  # for each axis of the part, that of the value
     for (op, attributes), before in zip(ops, types):
         position = normalize_axis(attributes["axis"], before.rank)
         axis, size = axes[position], before.shape[position]
-        if not op.starts_at:  # a take at a number
+        if not op.starts_at:  # a take at a computed number
             if at[axis] != whole:
                 return None
             at[axis] = attributes["index"]

@@ -1,10 +1,8 @@
-"""NumPy's ways to write in place, traced: ``y[i] = v``, ``y += v``, ``out=y``, ``np.copyto``,
-``y.fill(v)``.
+"""Traces NumPy's ways to write in place: ``y[i] = v``, ``y += v``, ``out=y``, ``np.copyto``, ``y.fill(v)``.
 
-In: a traced destination, an index, and what is written. Out:
-:func:`fxlite.tracing.writes.aliasing.write` with a value of the destination's dtype, so that all
-views of the memory change with it. The rules for casting and for shapes are NumPy's; what NumPy
-refuses is a TraceError here.
+In: a traced destination, an index, and the value to write. Out: :func:`fxlite.tracing.writes.aliasing.write` with a
+value in the dtype of the destination, so that all views of the memory change with it. The rules for casting and shapes
+are those of NumPy; a write that NumPy rejects raises TraceError.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def is_operand(value: Any) -> bool:
-    """What an operator of a proxy accepts on its other side."""
+    """Whether an operator of a proxy accepts a value as its other operand."""
     kinds = (np.ndarray, np.generic, *dtypes.NUMBERS, shapes.NamedDim, list, tuple)
     return is_traced(value) or isinstance(value, kinds)
 
 
 def is_no_number(value: Any) -> bool:
-    """Whether NumPy compares it as an object: what is no operand, and does not compare in a way of its own."""
+    """Whether NumPy compares a value as an object: it is not an operand, and has no comparison of its own."""
     kind: Any = type(value)
     is_plain = kind.__module__ == "builtins" or (kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__)
     return is_plain and not is_operand(value)
@@ -39,12 +37,12 @@ def is_no_number(value: Any) -> bool:
 
 # -- operators and out= ----------------------------------------------------------------------------
 def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
-    """``y += other``: writes into y's memory, unless y is a NumPy number, which is immutable."""
+    """``y += other``: writes into the memory of y, unless y is a NumPy number, which is immutable."""
     if not is_operand(other):
         return NotImplemented
     result, symbol = op(proxy, other), op.symbol
     number = is_number(proxy)
-    if number is None:  # others may see the write, or not
+    if number is None:  # it is not known whether other values see the write
         memory = view_of(proxy).memory
         assert memory is not None
         if memory.refusal:
@@ -58,8 +56,7 @@ def in_place_operator(proxy: Proxy, op: Op, other: Any) -> Any:
 
 
 def store(out: Any, result: Any, what: str, casting: str = "same_kind", instead: str = "", where: Any = True) -> Any:
-    """Write ``result`` into ``out`` as NumPy's ``out=`` does (``where``: only there); returns
-    ``out``."""
+    """Write ``result`` into ``out`` as NumPy's ``out=`` does, only ``where`` that is true; returns ``out``."""
     if not is_traced(out):
         tracer = result.tracer
         raise tracer.error(

@@ -1,8 +1,8 @@
-"""Lists and dicts of numbers that a program is given and changes, as in ``a[i] = x`` and ``a.append(x)``.
+"""Lists and dicts of numbers that a program gets as arguments and changes, as in ``a[i] = x`` and ``a.append(x)``.
 
-In: what a trace bakes in of the arguments. Out: copies, of which each run of the program gets new ones, so that
-tracing changes nothing of the caller's; and behind the program a :class:`Refills`, which does to the lists and dicts
-of a call what the program has done to the copies.
+In: the arguments that a trace bakes in. Out: copies of them, new ones for each run of the program, so that tracing does
+not change the caller's objects; and after the program, a :class:`Refills`, which changes the lists and dicts of a call
+in the same way as the program changed the copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Make = Callable[[Callable[[_Steps], Any], list[Any]], Any]
 
 
 class Lent:
-    """Copies of the lists and dicts among the arguments; what is one object stays one."""
+    """Copies of the lists and dicts among the arguments; several references to one object refer to one copy."""
 
     def __init__(self) -> None:
         #: Each copy, how to get from the arguments to the original, what it held at first, and the original.
@@ -51,9 +51,9 @@ class Lent:
         return made
 
     def refills(self, result: Any) -> tuple[Refills, list[Any]] | None:
-        """What the program has done to the copies, and the values that the graph has to give for that and for
-        the program's result; None where it has changed none of them, and the result has few constants.
-        A program without a result is one that may change them: in this call it has nothing to change."""
+        """The program's changes to the copies, and the values that the graph has to return for these and for the
+        program's result; None if the program has changed none of them and the result has few constants. A program
+        without a result may change its arguments, even if there is nothing to change in this call."""
         changed = [(copy, steps) for copy, steps, before, _ in self._copies if not _is_as(copy, before)]
         if not changed and not (result is None and self._copies) and not _has_many_constants(result):
             return None
@@ -64,7 +64,7 @@ class Lent:
 
 
 def _has_many_constants(result: Any) -> bool:
-    """Whether a nested result has so many numbers of Python that each should not be a result of the graph."""
+    """Whether a nested result has so many Python numbers that they should not all be results of the graph."""
     work, found = [result], 0
     while work and found < MANY:
         value = work.pop()
@@ -83,7 +83,8 @@ def _is_as(copy: Any, before: Any) -> bool:
 
 
 def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any]) -> _Make:
-    """How to make such a value in a call; what the graph has to give is appended to ``values``."""
+    """A function that makes such a value in a call; the values that the graph has to return are appended to
+    ``values``."""
     steps = caller.get(id(value))
     if steps is not None:
         return lambda place, _: place(steps)
@@ -103,14 +104,14 @@ def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any])
 
 @dataclass(frozen=True)
 class Refills:
-    """Changes the lists and dicts of a call. ``contents``: which of them, and what each is to hold; ``result``: the
-    program's."""
+    """Changes the lists and dicts of a call. ``contents`` tells which of them, with their new contents; ``result`` is
+    the result of the program."""
 
     contents: Sequence[tuple[_Steps, _Make]]
     result: _Make
 
     def __call__(self, values: list[Any], arguments: Mapping[str, Any]) -> Any:
-        """The program's result, after the changes; ``values`` are those that the graph gives."""
+        """Make the changes and return the program's result; ``values`` are those that the graph returns."""
 
         def place(steps: _Steps) -> Any:
             return functools.reduce(operator.getitem, steps, arguments)

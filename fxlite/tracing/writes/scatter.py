@@ -1,10 +1,9 @@
-"""``y[index] = values``, traced: slices and masks, and integer arrays, with which it is asked which
-element of the values, if any, ends up at each place of ``y``.
+"""Traces ``y[index] = values`` for slices, masks and integer arrays. For the latter, it computes which element of the
+values, if any, ends up at each place of ``y``.
 
-In: a subscript, which is taken apart (:class:`fxlite.tracing.subscript.Part`). Out: a write of the
-values, of ``np.where``, or of ``take`` on the present value and the new ones side by side. Of
-several values for one place the last one counts, as in NumPy; an index that is out of range is an
-error, as there. What is written is cast and broadcast as NumPy does (:func:`prepared`).
+In: an analyzed subscript (:class:`fxlite.tracing.subscript.Part`). Out: a write of the values, of ``np.where``, or of
+``take`` on the current value and the new ones, joined. Of several values for one place the last one counts, and an
+index that is out of range raises an error, as in NumPy. Values are cast and broadcast as in NumPy (:func:`prepared`).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 def prepared(
     tracer: Tracer, destination: TensorType, value: Any, what: str, casting: str = "unsafe", instead: str = ""
 ) -> Any:
-    """``value`` as a node (or Python number) of the destination's dtype that broadcasts to its
-    shape. Raises TraceError where NumPy would refuse it."""
+    """``value`` as a node (or Python number) in the dtype of the destination that broadcasts to its shape. Raises
+    TraceError if NumPy would reject it."""
     target = destination.dtype
     if isinstance(value, (list, tuple)):
         value = stacked(tracer, value, target) if holds_computed(value) else np.asarray(value)
@@ -52,7 +51,7 @@ def prepared(
         value = plain_array(value, f"the values of {what}")
         if scalar and not np.can_cast(value.dtype, target.numpy, casting):  # type: ignore[arg-type]
             raise _not_cast(tracer, value.dtype, destination, what, instead)
-        value = value.item() if scalar else value  # NumPy refuses a scalar that does not fit, too
+        value = value.item() if scalar else value  # NumPy also rejects a scalar that does not fit
     if isinstance(value, dtypes.NUMBERS):
         if casting != "unsafe" and not _fits(np.result_type(value), target):
             raise _not_cast(tracer, type(value).__name__, destination, what, instead)
@@ -121,10 +120,10 @@ def program_line() -> Location | None:
 
 
 def chosen(tracer: Tracer, condition: Any, value: Any, node: Node) -> Node:
-    """``np.where(condition, value, node)`` in node's dtype."""
+    """``np.where(condition, value, node)`` in the dtype of ``node``."""
     dtype = node.type.dtype
     if isinstance(value, dtypes.NUMBERS) and dtype is dtypes.bfloat16:
-        value = lookup("full")((), value, dtype)  # not weak beside bfloat16
+        value = lookup("full")((), value, dtype)  # a number is not weak with bfloat16
     new = tracer.record(
         lookup("where"), {"condition": condition, "x": as_proxy(tracer, value), "y": tracer.proxy(node)}
     )
@@ -134,20 +133,20 @@ def chosen(tracer: Tracer, condition: Any, value: Any, node: Node) -> Node:
 
 
 def as_proxy(tracer: Tracer, value: Any) -> Any:
-    """A node as its proxy; anything else as it is."""
+    """The proxy of a node; any other value unchanged."""
     return tracer.proxy(value) if hasattr(value, "all_input_nodes") else value
 
 
 # -- subscripts ------------------------------------------------------------------------------------
 # -- which part -----------------------------------------------------------------------------------
 class Planned:
-    """A view that is not recorded: the type it would have, and the steps that lead to it."""
+    """A view that is not recorded: its type, and the steps that lead to it."""
 
     def __init__(self, tracer: Tracer, type: TensorType, steps: tuple[Step, ...] = ()) -> None:
         self.tracer, self.type, self.steps = tracer, type, steps
 
     def made_view_of(self, base: Planned) -> None:
-        """It is one by its steps."""
+        """Does nothing, because the steps already make it a view."""
 
     def __fx_record__(self, op: Op, bound: dict[str, Any]) -> Planned:
         target, typed = op.canonicalize(op.map_tensors(lambda v: _Typed(v.type), bound))
@@ -158,7 +157,7 @@ class Planned:
 
 
 class _Typed:
-    """What an op's canonical form looks at: a value's type."""
+    """A stand-in for a value, of which the canonical form of an op only uses the type."""
 
     def __init__(self, type: TensorType) -> None:
         self.type = type
@@ -201,11 +200,11 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
 
 
 def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[a:b] = value`` with computed bounds: the whole axis, by np.where."""
+    """``y[a:b] = value`` with computed bounds, as a write of the whole axis with np.where."""
     if isinstance(value, (Masked, Block)) and value.origin is not None:
         x, given = value.origin
         if x is y and len(given) == len(items) and all(map(_is_like, given, items)):
-            return  # as Python writes at the end of y[a:b] += 1
+            return  # Python's store at the end of y[a:b] += 1
     if sum(map(is_computed, items)) > 1:
         _set_block(y, items, value, what)
         return
@@ -220,7 +219,7 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 
 
 def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[a:b, c:d] = value`` with several slices of computed bounds: whole axes, by np.where."""
+    """``y[a:b, c:d] = value`` with several slices of computed bounds, as a write of whole axes with np.where."""
     whole, spans = taken_apart(several(y, items, subscript, takes=False))
     new = fitted(value, spans)
     if is_traced(new):
@@ -232,7 +231,7 @@ def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 
 
 def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[m] = value`` for selected integers: what is not selected is written behind the end."""
+    """``y[m] = value`` for selected integers; values for others are written to a place after the end."""
     if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
         _set_mesh(y, items, value, what)
         return
@@ -248,7 +247,7 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 
 
 def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[np.ix_(a, b)] = value`` of places of which it is computed how many there are."""
+    """``y[np.ix_(a, b)] = value`` for positions whose number is computed."""
     apart = [taken_apart(item) for item in items if item is not Ellipsis]
     spans = {axis: span for _, own in apart for axis, span in own.items()}
     ranks = {_rank(v) for v, _ in apart if not isinstance(v, slice) and v is not None}
@@ -262,7 +261,7 @@ def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str) -> None:
 
 
 def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: str) -> None:
-    """Write at places of the first axes where a mask holds."""
+    """Write at positions of the first axes where a mask is true."""
     tracer = y.tracer
     sizes, rest = y.type.shape[: len(indices)], y.type.shape[len(indices) :]
     places: Any = 0
@@ -306,8 +305,8 @@ def _neutral(ufunc: np.ufunc, kind: dtypes.DType) -> Any:
 
 
 def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
-    """``ufunc.at(y, index, value)`` where the index or ``y`` is selected: what is not selected is combined
-    with what changes nothing."""
+    """``ufunc.at(y, index, value)`` for a selected index or ``y``: elements that are not selected are combined with a
+    neutral value."""
     what = f"np.{ufunc.__name__}.at"
     if isinstance(y, Masked):
         whole = fresh(y.values)
@@ -324,7 +323,7 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
     if ufunc not in _NEUTRAL or not all(isinstance(i, Masked) and not i.after and i.same(first) for i in items):
         raise first.refusal(f"{what} with selected positions beside other ones")
     kind, rest = y.type.dtype, y.type.shape[len(items) :]
-    rows = first.like(first.values, len(rest))  # what stands beside the positions, with the axes behind them
+    rows = first.like(first.values, len(rest))  # the rows at the positions, with the axes after them
     new = aligned(value, rows) if isinstance(value, Masked) or _rank(value) else value
     if not is_traced(new):
         new = y.tracer.proxy(y.tracer.create_arg(np.asarray(new)))
@@ -334,7 +333,7 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
 
 
 def _within_count(index: Any, y: Masked) -> Any:
-    """Positions of the selected elements of ``y``; others are out of range of all of them."""
+    """Positions among the selected elements of ``y``; others are changed to be out of range of the whole array."""
     if isinstance(index, Masked):
         return index.like(_within_count(index.values, y))
     if not is_traced(index):
@@ -350,7 +349,7 @@ def _rank(value: Any) -> int:
 
 
 def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
-    """``ufunc.at(y, index, value)``: once for each index, equal ones one after the other."""
+    """``ufunc.at(y, index, value)``: applied once for each index, in sequence for equal ones."""
     if isinstance(y, Masked) or (is_traced(y) and any(isinstance(item, Masked) for item in items_of(index))):
         _of_selected(y, index, value, ufunc, combine)
         return
@@ -367,7 +366,7 @@ def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable
         places = [np.nonzero(v) if np.asarray(v).dtype == bool else (v,) for v in items]
         items = [one for found in places for one in found]
         part = basic_part(Planned(tracer, y.type), items, tracer)
-    if part.mask is not None or not part.arrays:  # no place comes twice
+    if part.mask is not None or not part.arrays:  # no place occurs twice
         if combine is None:
             raise tracer.error(f"{what} has no fxlite op", "write y[index] = ...")
         new = combine(y, value) if ufunc.nin == 2 else combine(y)
@@ -384,7 +383,7 @@ def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable
 
 
 def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
-    """True for ``y[i] = t`` where ``t`` is y[i], as Python writes at the end of ``y[i] += 1``."""
+    """True for ``y[i] = t`` where ``t`` is the view y[i]: Python's store at the end of ``y[i] += 1``."""
     view = getattr(value, "_view", None)
     for op, attributes, _ in reversed(steps):
         if view is None or view.op is not op or dict(view.attributes) != dict(attributes):
@@ -394,8 +393,8 @@ def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
 
 
 def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) -> None:
-    """``y[mask] = value``: np.where; where a constant mask goes with one value for each of its
-    elements, an index of integers."""
+    """``y[mask] = value`` with np.where or, for a constant mask with a value for each selected element, with an integer
+    index."""
     tracer, mask, kind = y.tracer, part.mask, part.x.type
     covered = mask.type.shape if is_traced(mask) else np.shape(mask)
     first = part.axes[0]
@@ -452,13 +451,13 @@ def _set_at_numbers(y: Proxy, part: Part, value: Any, what: str) -> None:
     types = [y.type, *(type for _, _, type in x.steps)]
     first, at = folded(ops, types, len(ops)) if ops else (0, ((0, None, 1),) * y.type.rank)
     steps, whole = x.steps, ((0, None, 1),) * x.type.rank
-    if first == 0:  # its slices and the positions are one part of y
+    if first == 0:  # its slices and the positions form a single part of y
         left = [axis for axis, p in enumerate(at) if isinstance(p, tuple)]
         axes, steps, whole = [left[axis] for axis in axes], (), at
     given = dict(zip(axes, positions))
     parts = [given.get(axis, p) for axis, p in enumerate(whole)]
     if not steps and _reads_part(value, view_of(y), parts):
-        return  # as Python writes at the end of y[i] += 1
+        return  # Python's store at the end of y[i] += 1
     shape = tuple(d for axis, d in enumerate(x.type.shape) if axis not in part.axes)
     new = prepared(tracer, x.type.with_shape(shape), value, what)
 
@@ -492,8 +491,8 @@ _FEW = 8
 
 
 def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "") -> None:
-    """Write ``value`` where the arrays of ``part`` point to; ``scatter``: combine it with what is
-    there, once for each index."""
+    """Write ``value`` to the positions in the arrays of ``part``; ``scatter``: combine it with the current values,
+    once for each index."""
     tracer, x, axes = y.tracer, part.x, part.axes
     sizes = [x.type.shape[a] for a in axes]
     others = [a for a in range(x.type.rank) if a not in axes]
@@ -503,7 +502,7 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "")
         common = broadcast_shapes(*index_shapes)
     except ShapeError as error:
         raise tracer._located(error, program_line()) from None
-    # the values with the axes of the index first, or without them where they are all alike
+    # the values with the axes of the index first, or without these axes if the values are all equal along them
     at = part.target
     result = TensorType((*rest[:at], *common, *rest[at:]), y.type.dtype)
     new = prepared(tracer, result, value, what)
@@ -512,7 +511,7 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "")
         written = shapes.product(common)
         if not alike or type(written) is not int or written > _FEW:
             scatter, alike = "scatter_set", False
-    axis = at if scatter and axes == [at] else 0  # a scatter along one axis leaves it where it is
+    axis = at if scatter and axes == [at] else 0  # a scatter along one axis does not move it
     before, behind = others[:axis], others[axis:]
     if [*before, *axes, *behind] != [*range(x.type.rank)]:
         x = lookup("permute")(x, (*before, *axes, *behind))
@@ -547,8 +546,8 @@ def _shape(array: Any) -> tuple[Any, ...]:
 
 
 def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any, for_scatter: bool) -> Any:
-    """Which elements of the indexed axes, taken as one, are written: an array where that is known,
-    else a proxy; of rank 1, or 0 for one element. A scatter checks the positions along one axis itself."""
+    """The positions of the written elements on the indexed axes, joined to one: an array if they are known, else a
+    proxy, of rank 1, or 0 for a single element. A scatter along one axis checks the positions itself."""
     if all(not is_traced(a) for a in arrays) and all(type(s) is int for s in sizes):
         flat = np.zeros((), np.int64)
         for array, size in zip(arrays, sizes):
@@ -566,7 +565,7 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any,
         if for_scatter and len(arrays) == 1:
             index = lookup("cast")(array, "i64")
         else:
-            index = lookup("take")(counting(tracer, size), array)  # checks the range, counts from 0
+            index = lookup("take")(counting(tracer, size), array)  # checks the range, and counts from 0
         if total is None:
             total = index
         else:
@@ -575,7 +574,7 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any,
 
 
 def _alike(new: Any, made: int, after: int) -> bool:
-    """True if the values do not vary along the axes that the index makes."""
+    """True if the values do not vary along the axes of the index."""
     kind = getattr(new, "type", None)
     if kind is None or not made:
         return True
@@ -584,7 +583,7 @@ def _alike(new: Any, made: int, after: int) -> bool:
 
 
 def _without(tracer: Tracer, new: Any, made: int, after: int) -> Any:
-    """The values without the axes of size 1 that stand for those of the index."""
+    """The values without the axes of size 1 that correspond to those of the index."""
     kind = getattr(new, "type", None)
     if kind is None or kind.rank <= after:
         return new
@@ -594,7 +593,7 @@ def _without(tracer: Tracer, new: Any, made: int, after: int) -> Any:
 
 
 def _scattered(tracer: Tracer, node: Node, positions: Any, new: Any, scatter: str, axis: int) -> Node:
-    """``node`` with ``new`` put to ``positions`` of an axis by a scatter."""
+    """``node`` with ``new`` written to ``positions`` of an axis by a scatter."""
     kind = new.type
     shape = tuple(d if a == axis else 1 for a, d in enumerate(kind.shape))
     if is_traced(positions):
@@ -624,7 +623,7 @@ def _changed(tracer: Tracer, node: Node, positions: Any, count: Any, new: Any, a
         return chosen(tracer, mask, new, node)
     if constant:
         source: Any = np.arange(count)
-        # of equal positions the last one stays
+        # the last of equal positions counts
         source[positions] = count + np.arange(np.size(positions))
     else:
         source = lookup("where")(tracer.constant(places) == positions, shapes.for_user(count), tracer.constant(places))

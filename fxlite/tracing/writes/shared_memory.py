@@ -1,12 +1,13 @@
-"""Which traced values share memory when the program runs on arrays, and where NumPy would put their elements.
+"""Finds out which traced values share memory when the program runs on arrays, and the memory layout that they have in
+NumPy.
 
-In: view ops, copies and leaf calls as they are recorded. Out: a tree of :class:`View` for each
-value that owns memory, which :mod:`fxlite.tracing.writes.aliasing` reads and writes through. A
-value that nobody has made a view of, and nobody writes to, has no record at all.
+In: view ops, copies and leaf calls, as they are recorded. Out: a tree of :class:`View` for each value that owns memory,
+through which :mod:`fxlite.tracing.writes.aliasing` reads and writes. A value without views that is not written into has
+no record.
 
-A :class:`Layout` has the strides of a value in elements, as dims; None where they are not known. Inputs are taken
-to be C-contiguous, as compiled code makes them. The results of ops are C-contiguous where all operands are in C
-order, because NumPy's ufuncs keep the order of their operands; anything else is "not known", and never guessed.
+A :class:`Layout` has the strides of a value in elements, as dims; it is None if they are not known. Inputs are assumed
+to be C-contiguous, which compiled code ensures. Results of ops are C-contiguous if all operands are in C order, because
+NumPy's ufuncs keep the order of their operands. Everything else is "not known", and never guessed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,15 @@ if TYPE_CHECKING:
 
 
 class Writes:
-    """What a tracer knows of in-place writes: how many there were, and the layouts of nodes, as far
-    as somebody has asked; ``written``: of those that stand for memory somebody wrote to; ``orders``:
-    what was taken for granted of inputs, as :class:`~fxlite.graph.pytree.Interface` has it, and
-    ``asked``: the nodes whose layout that was found for."""
+    """A tracer's facts about in-place writes: their number, and the layouts of nodes that have been computed.
+    ``written``: the layouts of nodes that stand for memory that was written into. ``orders``: assumptions about inputs,
+    as in :class:`~fxlite.graph.pytree.Interface`. ``asked``: the nodes for whose layouts these were made."""
 
     __slots__ = ("arrays", "asked", "count", "layouts", "orders", "written")
 
     def __init__(self) -> None:
         self.count = 0
-        self.arrays = 0  # how many weights and constants were looked at
+        self.arrays = 0  # the number of weights and constants that were examined
         self.written: dict[Node, Layout | None] = {}
         self.layouts: dict[Node, Layout | None] = {}
         self.orders: dict[str, tuple[str, str]] = {}
@@ -85,11 +85,10 @@ class Memory:
 
 
 class View:
-    """How a value is read from the memory of another: ``op`` applied to ``parent``. A root has
-    ``memory`` instead. ``node`` is its value, derived from the node ``source`` of the parent.
-    ``home`` is the graph in which the program made it: that of a body, or the whole. ``is_whole``: a view only
-    where the parent lies in memory in C order without gaps, as of ``np.ravel`` and ``np.ascontiguousarray``.
-    ``read_only``: NumPy lets nobody write there."""
+    """How a value is read from the memory of another one: ``op`` applied to ``parent``. A root has ``memory`` instead.
+    ``node`` is its value, derived from the node ``source`` of the parent. ``home`` is the graph in which the program
+    made it: that of a body, or the main one. ``is_whole``: it is a view only if the parent is in C order without gaps,
+    as for ``np.ravel`` and ``np.ascontiguousarray``. ``read_only``: NumPy does not allow writes into it."""
 
     __slots__ = (
         *("attributes", "copied", "home", "is_whole", "made", "memory", "node", "op", "parent", "read_only", "seen"),
@@ -99,19 +98,19 @@ class View:
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
         self.node = node
         self.home = node.graph
-        self.made: Node | None = node  # tells the layout of a root; None: C order
-        self.copied = False  # a root is a copy, without the gaps that the layout has
+        self.made: Node | None = node  # determines the layout of a root; None: C order
+        self.copied = False  # the root is a copy, without the gaps of the layout
         self.memory: Memory | None = memory
         memory.root = self
         self.parent: View | None = None
-        self.op: Op | None = None  # None below a parent: perhaps a view, perhaps a copy
+        self.op: Op | None = None  # None with a parent: it may be a view or a copy
         self.attributes: Mapping[str, Any] = {}
         self.source: Node | None = None
         self.is_whole = self.read_only = False
         self.seen = seen
 
     def detach(self) -> None:
-        """From now on this value has memory of its own."""
+        """Give this value memory of its own from now on."""
         self.parent, self.memory, self.op = None, Memory(), None
         self.memory.root = self
         self.made, self.copied, self.home = self.node, True, self.node.graph
@@ -119,7 +118,7 @@ class View:
 
 # -- views as the program makes them ---------------------------------------------------------------
 def view_of(proxy: Proxy) -> View:
-    """The proxy's place in a tree of views; a tree of its own, unless it is known as a view."""
+    """The View of a proxy, which is the root of a new tree unless the proxy is known to be a view."""
     if proxy._view is None:
         node = proxy._node
         refusal = ""
@@ -139,8 +138,8 @@ def view_of(proxy: Proxy) -> View:
 
 
 def is_number(proxy: Proxy) -> bool | None:
-    """True if NumPy has an immutable number here, False for an array, None if it may be either (an
-    array of rank 0)."""
+    """True if the value is an immutable number in NumPy, False for an array, None if it may be a number or an array of
+    rank 0."""
     if getattr(proxy._node.type, "shape", None) != ():
         return False
     view = proxy._view
@@ -153,21 +152,21 @@ def is_number(proxy: Proxy) -> bool | None:
 
 
 def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
-    """``result`` was recorded as a call of ``op``, which may share memory with its operand."""
+    """Note that ``result``, recorded as a call of ``op``, may share memory with the operand."""
     operands = [v for v in op.tensors(bound) if hasattr(v, "_view")]
     if not operands or (op.name == "einsum" and len(operands) > 1):
         return
     node = result._node
     shape = node.type.shape if isinstance(node.type, TensorType) else None
     if op.gives_number and shape == ():
-        return  # a scalar
+        return  # it is a scalar
     if op.name == "take" and not _is_traced_number(bound["index"]):
         return
     number = is_number(operands[0])
     if number:
-        return  # what is made of a number is an array of its own
+        return  # an array made from a number has memory of its own
     if op.name == "take" and number is False and node.target is op:
-        # a row at a number of NumPy or Python is a view
+        # a row at a NumPy or Python number is a view
         attach(result, operands[0], op, {"axis": node.bound["axis"], "index": node.args[1]})
         return
     if op.shares_memory == "parts" and not operands[0].type.dtype.is_complex:
@@ -179,7 +178,7 @@ def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
 
 
 def note_parts(parts: Sequence[Proxy], x: Any, sizes: Sequence[Any], axis: int = 0) -> None:
-    """``parts`` are what ``split`` makes of ``x``: slices of it."""
+    """Note that ``parts``, which ``split`` made of ``x``, are slices of it."""
     start: Any = 0
     for number, (part, size) in enumerate(zip(parts, sizes)):
         stop = shapes.normalize(start + size)
@@ -191,8 +190,8 @@ def note_parts(parts: Sequence[Proxy], x: Any, sizes: Sequence[Any], axis: int =
 
 
 def note_retraced(result: Any, node: Node, env: Mapping[Node, Any]) -> None:
-    """``result`` records the call ``node`` of a graph that is traced again; ``env`` has the values
-    of its arguments."""
+    """Note that ``result`` records the call ``node`` of a graph that is traced again; ``env`` has the values of its
+    arguments."""
     op = node.target
     if op.name != "getitem" and not op.gives_parts:
         if op.shares_memory:
@@ -205,7 +204,8 @@ def note_retraced(result: Any, node: Node, env: Mapping[Node, Any]) -> None:
 
 
 def note_leaf_call(tracer: Tracer, what: str, arguments: Any) -> None:
-    """A leaf was given these values and may keep them or return views: no writes from now on."""
+    """Note that these values were passed to a leaf, which may keep them or return views: no writes are allowed from now
+    on."""
     if isinstance(arguments, Mapping):
         arguments = list(arguments.values())
     if isinstance(arguments, (tuple, list)):
@@ -218,7 +218,7 @@ def note_leaf_call(tracer: Tracer, what: str, arguments: Any) -> None:
 
 
 def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -> Proxy:
-    """A copy: the same value in memory of its own. ``number``: what it is if its rank is 0."""
+    """A copy: the same value in memory of its own. ``number``: whether it is a number if its rank is 0."""
     made = proxy.tracer.proxy(proxy.tracer.local(proxy.node))
     if getattr(made._node.type, "shape", None) != ():
         number = False
@@ -248,7 +248,7 @@ def _is_traced_number(index: Any) -> bool:
 
 
 def attach(result: Proxy, base: Proxy, op: Op | None, attributes: Mapping[str, Any]) -> None:
-    """``result`` is the view ``op`` of ``base``; None: perhaps a view of it, in some way."""
+    """Note that ``result`` is the view ``op`` of ``base``; with None, it may be a view of some kind."""
     view = View(result._node, Memory(), base.tracer.writes.count)
     view.parent, view.op, view.attributes = view_of(base), op, attributes
     view.memory, view.source = None, view.parent.node
@@ -256,7 +256,7 @@ def attach(result: Proxy, base: Proxy, op: Op | None, attributes: Mapping[str, A
 
 
 def attach_whole(result: Proxy, base: Proxy) -> Proxy:
-    """``result``, a reshaped value, is a view of ``base`` where that lies in memory in C order without gaps."""
+    """Note that ``result``, a reshaped value, is a view of ``base`` if that is in C order without gaps."""
     if result is not base:
         attach(result, base, lookup("reshape"), {"shape": result.type.shape})
         view_of(result).is_whole = True
@@ -294,16 +294,15 @@ def leave_in_doubt(tracer: Tracer, memories: Iterable[Memory], why: str) -> None
 # -- strides ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Layout:
-    """Strides in elements, one for each axis. ``in_order``: positive, and none smaller than the
-    next (axes of one element aside), so that what NumPy computes from the value is
-    C-contiguous."""
+    """Strides in elements, one for each axis. ``in_order``: they are positive, and none is smaller than the next one
+    (except for axes of size 1), so that results that NumPy computes from the value are C-contiguous."""
 
     strides: Shape
     in_order: bool = True
 
 
 def contiguous(shape: Sequence[Dim]) -> Layout:
-    """C order without gaps."""
+    """The layout in C order without gaps."""
     strides: list[Dim] = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = shapes.normalize(strides[axis + 1] * shape[axis + 1])
@@ -311,13 +310,13 @@ def contiguous(shape: Sequence[Dim]) -> Layout:
 
 
 def is_contiguous(layout: Layout, shape: Sequence[Dim]) -> bool:
-    """Whether a value with that layout lies in memory in C order without gaps."""
+    """Whether a value with that layout is in C order without gaps."""
     steps = zip(shape, layout.strides, contiguous(shape).strides)
     return any(_is(size, 0) for size in shape) or all(_is(n, 1) or shapes.equal(a, b) for n, a, b in steps)
 
 
 def copied(layout: Layout | None, shape: Sequence[Dim]) -> Layout | None:
-    """Layout of a copy, in which NumPy keeps the order of axes and leaves no gaps."""
+    """The layout of a copy, in which NumPy keeps the order of axes and leaves no gaps."""
     if layout is None or layout.in_order:
         return None if layout is None else contiguous(shape)
     if not all(type(v) is int and v for v in (*layout.strides, *shape)):
@@ -328,8 +327,8 @@ def copied(layout: Layout | None, shape: Sequence[Dim]) -> Layout | None:
 
 
 def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], old: Any, new: Any) -> Layout | None:
-    """Layout of ``op`` applied to a value of type ``old`` with that layout; ``new``: the result's
-    type. None where it is not known, or where the result is a copy."""
+    """The layout of ``op`` applied to a value of type ``old`` with that layout; ``new`` is the type of the result.
+    None if it is not known, or if the result is a copy."""
     if layout is None or not isinstance(old, TensorType) or not isinstance(new, TensorType):
         return None
     if op.shares_memory == "contiguous":
@@ -354,7 +353,7 @@ def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], ol
         strides[axis], in_order = shapes.normalize(-strides[axis]), False
     elif op.added_axes > 0:
         strides.insert(axis, 0)
-    elif op.added_axes < 0 or op.name == "take":  # at a number
+    elif op.added_axes < 0 or op.name == "take":  # a take at a number
         del strides[axis]
     else:
         return None
@@ -362,10 +361,10 @@ def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], ol
 
 
 def reshaped(layout: Layout | None, old: Shape, new: Shape) -> tuple[bool | None, Layout | None]:
-    """(True if NumPy's reshape is a view, False if a copy, None if not known; the view's layout).
+    """(True if NumPy's reshape is a view, False if it is a copy, None if not known; the layout of the view).
 
-    The rule is NumPy's (``_attempt_nocopy_reshape``): axes of one element aside, each group of axes
-    that is merged or cut must be contiguous in itself."""
+    The rule is that of NumPy (``_attempt_nocopy_reshape``): except for axes of size 1, each group of axes that is
+    merged or split must be contiguous in itself."""
     if layout is None:
         return None, None
     before = [(d, s) for d, s in zip(old, layout.strides) if not _is(d, 1)]
@@ -377,7 +376,7 @@ def reshaped(layout: Layout | None, old: Shape, new: Shape) -> tuple[bool | None
     start = 0
     product_old: Dim = 1
     product_new: Dim = 1
-    pending: list[Dim] = []  # sizes of the new axes of the group
+    pending: list[Dim] = []  # the sizes of the new axes of the group
     used = 0
     for size in after:
         product_new = shapes.normalize(product_new * size)
@@ -412,11 +411,10 @@ def _is(dim: Dim, value: int) -> bool:
 
 
 def node_layout(node: Node, known: Mapping[Node, Layout | None], found: dict[Node, Layout | None]) -> Layout | None:
-    """Layout of the array that the program has where the graph has ``node``. ``known``: nodes that
-    stand for memory with another layout than their op would give; ``found``: answers so far, added
-    to."""
+    """The layout of the program's array for ``node``. ``known``: nodes that stand for memory with another layout than
+    their op gives; ``found``: a cache of results."""
     stack = [node]
-    while stack:  # no recursion: graphs may be deep
+    while stack:  # without recursion, because graphs may be deep
         current = stack[-1]
         if current in found:
             stack.pop()
@@ -442,7 +440,7 @@ def _layout(node: Node, known: Mapping[Node, Layout | None]) -> Layout | None:
     if len(inputs) == 1 and node.target.shares_memory in ("always", "contiguous", "parts"):
         return view_layout(known[inputs[0]], node.target, node.kwargs, inputs[0].type, kind)
     if sum(not _is(size, 1) for size in kind.shape) < 2:
-        return contiguous(kind.shape)  # memory of its own, with one order only
+        return contiguous(kind.shape)  # memory of its own, for which only one order is possible
     if node.target.any_order:
         return None
     layouts = [known[n] for n in inputs]

@@ -1,8 +1,8 @@
-"""State: buffers that a program writes into or assigns to while it runs, traced.
+"""Traces state: buffers that a program writes into or assigns to while it runs.
 
-In: the buffers that a program reads, and what it assigns to them. Out: the values that they have in
-the end, and a graph in which each such buffer is an input and its new value one more result
-(:class:`fxlite.graph.pytree.Interface`, ``states``). The program's own buffers stay as they are.
+In: the buffers that a program reads, and the values that it assigns to them. Out: their final values, and a graph in
+which each such buffer is an input and its new value an additional result (:class:`fxlite.graph.pytree.Interface`,
+``states``). The program's own buffers are not changed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Buffer:
-    """A buffer that was read: the path of it, the array, the value at first, and who has it under
-    which name."""
+    """A buffer that was read: its path, its array, its initial value, and the modules that have it, with their names
+    for it."""
 
     path: str
     array: np.ndarray[Any, Any]
@@ -43,18 +43,18 @@ class _Buffer:
 
 
 class States:
-    """What a trace knows of the buffers of the program's modules."""
+    """The facts of a trace about the buffers of the program's modules."""
 
     def __init__(self) -> None:
-        self._buffers: dict[int, _Buffer] = {}  # by identity of the array
+        self._buffers: dict[int, _Buffer] = {}  # by the identity of the array
         self._assigned: dict[tuple[int, str], Any] = {}
 
     def value(self, module: Module, name: str) -> Any:
-        """What was assigned to a buffer; None: nothing."""
+        """The value that was assigned to a buffer; None if nothing was."""
         return self._assigned.get((id(module), name))
 
     def read(self, tracer: Tracer, module: Module, name: str, array: Any, path: str, node: Node) -> Proxy:
-        """The value of a buffer that the program may write into, whose value at first is a node."""
+        """The value of a buffer, into which the program may write; ``node`` is its initial value."""
         known = self._buffers.get(id(array))
         if known is None or known.first is not node:
             proxy = tracer.proxy(node)
@@ -66,7 +66,7 @@ class States:
     def assign(self, tracer: Tracer, module: Module, name: str, value: Any) -> None:
         """``module.name = value``. Raises TraceError for a value of another type."""
         array = module._buffers[name]
-        if isinstance(value, Unavailable):  # an error once it is read, or where the program ends
+        if isinstance(value, Unavailable):  # raises an error when it is read, or at the end of the program
             self._assigned[id(module), name] = value
             return
         if array is None or value is None:
@@ -75,7 +75,7 @@ class States:
                 f"{'None' if value is None else 'an array'}; a graph has it in every call or in none",
                 f'give it an array before tracing: self.register_buffer("{name}", np.zeros(...))',
             )
-        getattr(module, name)  # it is an input, also where nobody reads it
+        getattr(module, name)  # makes it an input, even if it is never read
         if not is_traced(value):
             value = np.asarray(value)
         before, after = type_of(array), value.type if is_traced(value) else type_of(value)
@@ -90,8 +90,8 @@ class States:
         self._assigned[id(module), name] = value
 
     def written(self, tracer: Tracer) -> list[tuple[Node, str, Node]]:
-        """(value at first, path, value in the end) of each buffer that the program changes. Raises
-        TraceError for one that has several names and then differs by name."""
+        """(initial value, path, final value) of each buffer that the program changes. Raises TraceError for a buffer
+        with several names under which it then differs."""
         found = []
         for buffer in self._buffers.values():
             values = [self._assigned.get(key, buffer.proxy) for key in buffer.owners]
@@ -121,8 +121,8 @@ def _same(before: TensorType, after: TensorType) -> bool:
 
 
 def into_inputs(graph: Graph, written: list[tuple[Node, str, Node]]) -> tuple[tuple[str, str], ...]:
-    """Make inputs of the nodes that read states; returns (target, path) of each. The output node,
-    whose last values are the new ones, is there already."""
+    """Turn the nodes that read states into inputs; returns (target, path) of each. The output node, whose last values
+    are the new ones, must already exist."""
     states = []
     for first, path, _ in written:
         target = state_target(path, {node.target for node in graph.placeholders})
