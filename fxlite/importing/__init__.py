@@ -1,2 +1,2 @@
-"""Models of other libraries become graphs. Importing is tracing: an importer calls fxlite's ops on
-proxies, node by node, and what it needs beside that (names, scopes, weights, errors) is here."""
+"""Imports models of other libraries as graphs. Importing is tracing: an importer calls fxlite's ops on
+proxies, node by node. The common parts of importers (names, scopes, weights, errors) are here."""

@@ -1,9 +1,9 @@
-"""The importer of models: it runs another library's nodes on proxies, so that what tracing does
-(types and named sizes, promotion, control flow, constants, errors) is done for them as well.
+"""The importer of models: it runs the nodes of another library on proxies, so that tracing handles types, named
+sizes, promotion, control flow, constants and errors.
 
-In: inputs with types, arrays by name, a function that runs the model's nodes. Out: a GraphModule
-whose nodes come from the model: its module paths are scopes, its places (or the user's, where the
-model knows them) are locations, its names are those of inputs and weights.
+In: inputs with types, arrays by name, and a function that runs the model's nodes. Out: a GraphModule whose nodes refer
+to the model: module paths are scopes, places in the model (or in the user's program, if the model has them) are
+locations, and inputs and weights have the model's names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEVER = frozenset(("self",))
 
 
 def valid_name(text: str, otherwise: str = "value") -> str:
-    """A text as an identifier: itself where it is one, else with ``_`` for what cannot be in it."""
+    """A text as an identifier: unchanged if it is one, else with ``_`` for characters that are not allowed."""
     if is_name(text) and text not in _NEVER:
         return text
     made = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", text), flags=re.ASCII).strip("_")[: LONGEST_NAME - 8]
@@ -47,14 +47,14 @@ def valid_name(text: str, otherwise: str = "value") -> str:
 
 
 class Names:
-    """Identifiers for texts, each taken once. ``taken``: those that are none of its own."""
+    """Unique identifiers for texts. ``taken``: identifiers that are used elsewhere."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._known: dict[str, str] = {}
 
     def of(self, text: str, otherwise: str = "value") -> str:
-        """The identifier of a text, the same one each time."""
+        """The identifier for a text, always the same one."""
         if text not in self._known:
             wish = made = valid_name(text, otherwise)
             number = 0
@@ -67,14 +67,14 @@ class Names:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """Identifier -> the text that it stands for, where that is another."""
+        """A dict from identifiers to the texts for which they stand, if these differ."""
         return {name: text for text, name in self._known.items() if name != text}
 
 
 def scope_path(text: str) -> str:
-    """The path of a module from a text such as ``/layers.0/attention``: ``layers.0.attention``.
-    What cannot be a part of a path becomes ``_``; parts that are indices stay such. A part that
-    begins with the one before it, ``/net/net.0``, is a path from the same module, ``net.0``."""
+    """The path of a module from a text such as ``/layers.0/attention``: ``layers.0.attention``. Characters that a path
+    cannot have become ``_``; parts that are indices stay unchanged. A part that starts with the previous one, as in
+    ``/net/net.0``, is a path from the same module: ``net.0``."""
     kept: list[str] = []
     for part in filter(None, text.split("/")):
         if kept and part.startswith(f"{kept[-1]}."):
@@ -85,8 +85,8 @@ def scope_path(text: str) -> str:
 
 
 def class_name(path: str) -> str:
-    """A name for the class of a module of which only the path is known: ``layers.0.self_attn`` is a
-    SelfAttn, ``layers.0`` a Layers."""
+    """A class name for a module of which only the path is known: SelfAttn for ``layers.0.self_attn``, Layers for
+    ``layers.0``."""
     parts = [p for p in path.split(".") if not p.isdecimal()]
     words = re.split(r"[^0-9A-Za-z]+", parts[-1]) if parts else []
     made = "".join(w[:1].upper() + w[1:] for w in words)
@@ -94,16 +94,16 @@ def class_name(path: str) -> str:
 
 
 class Weights:
-    """The arrays of one model. ``root`` is the module that has them; ``paths`` says where each is."""
+    """The arrays of one model. ``root`` is the module that has them, and ``paths`` maps each name to its path."""
 
     def __init__(self, root: Module) -> None:
         self.root = root
         self.paths: dict[str, str] = {}
 
     def add(self, name: str, array: np.ndarray[Any, Any], is_parameter: bool | None = None) -> np.ndarray[Any, Any]:
-        """Keep an array under its name, or the nearest one that a module can have. Returns what the
-        module holds: the array itself, or a Parameter over its memory. Floats of one axis or more are
-        parameters unless ``is_parameter`` says otherwise."""
+        """Keep an array under its name, or the nearest name that a module can have. Returns the array or a Parameter
+        over its memory, whichever the module holds. Float arrays with at least one axis are parameters, unless
+        ``is_parameter`` is given."""
         if is_parameter is None:
             is_parameter = array.ndim > 0 and array.dtype.kind not in "biu"
         owner, path = self._place(name)
@@ -116,7 +116,7 @@ class Weights:
         return owner._buffers[own]  # type: ignore[no-any-return]
 
     def _place(self, name: str) -> tuple[Module, str]:
-        """The module for an array of that name, and the free path of the array."""
+        """The module for an array with that name, and an unused path for the array."""
         *modules, last = [p if p.isdecimal() else valid_name(p, "weight") for p in name.split(".") if p] or ["weight"]
         if last.isdecimal():
             modules, last = [], valid_name(name, "weight")
@@ -124,7 +124,7 @@ class Weights:
         for part in modules:
             found = owner._modules.get(part)
             if found is None:
-                if _has(owner, part):  # an array of that name: the rest of the path goes into the last name
+                if _has(owner, part):  # taken by an array: the rest becomes one name
                     owner, last = self.root, valid_name(name.replace(".", "_"), "weight")
                     break
                 found = Module()
@@ -159,8 +159,8 @@ _MISFITS = (
 
 
 class Importer:
-    """One model while it becomes a graph. ``kind`` says of what library it is ("ONNX"), ``source``
-    is its file or the name of its class, and ``model`` what its module is called."""
+    """One model while it is imported. ``kind`` names its library ("ONNX"), ``source`` is its file or the name of its
+    class, and ``model`` the name of its module."""
 
     def __init__(self, kind: str, source: str, model: str) -> None:
         self.kind, self.source = kind, source
@@ -182,16 +182,16 @@ class Importer:
         return own
 
     def add_known(self, name: str, value: np.ndarray[Any, Any] | None) -> str:
-        """Declare an input that always has this value; returns the name of its parameter. A call may
-        leave it out."""
+        """Declare an input that always has this value, and that a call may leave out; returns the name of its
+        parameter."""
         own = self.names.of(name, "input")
         self.known[own] = value
         return own
 
     def trace(self, run: Callable[..., Any], loc: Location | None = None) -> GraphModule:
-        """The graph of ``run(*values)``, which gets a proxy for each input and then what is known of
-        the others, in order. ``loc``: where
-        what is in no :meth:`step` comes from. Raises ModelImportError and what tracing raises."""
+        """The graph of ``run(*values)``, which gets a proxy for each input, followed by the known values of the
+        others, in order. ``loc``: the location of nodes outside of any :meth:`step`. Raises ModelImportError and what
+        tracing raises."""
 
         def forward(*given: Any) -> Any:
             return run(*given)
@@ -216,12 +216,11 @@ class Importer:
 
     # -- nodes of the model --------------------------------------------------------------------
     def place(self, line: int, function: str, text: str, file: str = "") -> Location:
-        """A place in the model: the number and text of a node; or in the ``file`` of the user's
-        program."""
+        """A place in the model (the number and text of a node), or in the ``file`` of the user's program."""
         return Location(resolved=(file or self.source, line, function, text))
 
     def scope(self, path: str, class_: str = "") -> Scope | None:
-        """The scope of a module's path; ``class_`` is the name of its class where that is known."""
+        """The scope for the path of a module; ``class_`` is the name of its class if it is known."""
         if not path:
             return None
         if path not in self._scopes:
@@ -230,9 +229,8 @@ class Importer:
 
     @contextlib.contextmanager
     def step(self, what: str, scope: Scope | None, loc: Location | None, wanted: str = "") -> Iterator[None]:
-        """What is computed inside comes from one node of the model. What goes wrong is a
-        ModelImportError that says ``what`` it is (op, node, version of the op), and what would have to
-        be there, ``wanted``."""
+        """A context manager: nodes recorded inside come from one node of the model. Errors become a ModelImportError
+        that names ``what`` failed (op, node, version of the op), and what is ``wanted`` instead."""
         saved, self.tracer.origin = self.tracer.origin, (scope, loc)
         try:
             yield
@@ -252,7 +250,7 @@ class Importer:
             self.tracer.origin = saved
 
     def as_proxy(self, value: Any) -> Any:
-        """An array, a size or an array of sizes as a traced value; a proxy as it is."""
+        """An array, a size or an array of sizes as a traced value; a proxy unchanged."""
         if isinstance(value, NamedDim):
             return self.tracer.size(value)
         if isinstance(value, np.ndarray) and value.dtype == object:
@@ -269,7 +267,7 @@ class Importer:
         return value
 
     def name_result(self, value: Any, name: str) -> None:
-        """Call the node of a value as the model does, where it is one that something computes."""
+        """Give the node of a value the model's name for it, if the node is computed."""
         node = value.node if isinstance(value, Proxy) else None
         if isinstance(node, Node) and node.op == "call_function":
             graph: Graph = node.graph
@@ -277,6 +275,6 @@ class Importer:
 
 
 def unsupported(kind: str, ops: Mapping[str, int], hint: str) -> ModelImportError:
-    """The error for ops that no table has: all of them, with how often each is there."""
+    """The error for ops that the tables do not have. It lists all of them, with their numbers of occurrences."""
     listed = ", ".join(f"{op} ({count})" for op, count in ops.items())
     return ModelImportError(f"{kind}: no fxlite op stands for {listed}; {hint}")

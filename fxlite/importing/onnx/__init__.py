@@ -1,2 +1,2 @@
-"""ONNX models become graphs (docs/onnx.md): the file, the walk over its nodes, and in ``table`` what
-each op is in fxlite's."""
+"""Imports ONNX models as graphs (docs/onnx.md): reading the file, walking over its nodes, and the table with each op in
+terms of fxlite's ops."""

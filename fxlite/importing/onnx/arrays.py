@@ -1,6 +1,6 @@
-"""ONNX's ops that make arrays, ask for shapes, rearrange or convert: no arithmetic. Values of element types
-that fxlite lacks (float8, float4, integers of 4 and 2 bits) are computed in a wider one; becoming one of
-them is rounding."""
+"""ONNX's ops without arithmetic: ops that make arrays, return shapes, rearrange or convert. Values of element types
+that fxlite lacks (float8, float4, integers of 4 and 2 bits) are computed in a wider type; a conversion to one of them
+rounds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fxlite.types.shapes import NamedDim
 # -- shapes ----------------------------------------------------------------------------------------
 @onnx_op("Shape")
 def shape_(n: Call, x: Any) -> Any:
-    """Named sizes stay such."""
+    """Named sizes stay named sizes."""
     found = shape(x)
     return as_sizes(found[slice(n["start"] or 0, n["end"])])
 
@@ -47,7 +47,7 @@ def size(n: Call, x: Any) -> Any:
 
 @onnx_op("Reshape", sizes=(1,), moves=True)
 def reshape(n: Call, x: Any, wanted: Any = None) -> Any:
-    """0 is the size of the input there, -1 what is left."""
+    """0 stands for the size of the input on that axis, -1 for the rest."""
     sizes = list(n["shape"]) if wanted is None else n.sizes(wanted, "the shape")
     known = shape(x)
     if not n["allowzero"]:
@@ -86,7 +86,7 @@ same("Transpose", np.transpose, "perm", moves=True)
 
 @onnx_op("Expand", sizes=(1,), moves=True)
 def expand(n: Call, x: Any, wanted: Any) -> Any:
-    """Both shapes broadcast: a size of 1 in the wanted one leaves the input's."""
+    """Both shapes broadcast: a size of 1 in the requested shape keeps that of the input."""
     sizes, known = n.sizes(wanted, "the shape"), shape(x)
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
@@ -96,7 +96,7 @@ def expand(n: Call, x: Any, wanted: Any) -> Any:
 
 @onnx_op("Tile", sizes=(1,), moves=True)
 def tile(n: Call, x: Any, repeats: Any, axis: Any = None) -> Any:
-    """Before opset 6 it was along one axis."""
+    """Before opset 6 it repeats along one axis."""
     if axis is not None:
         counts: list[Any] = [1] * rank(x)
         counts[n.numbers(axis, "the axis")[0]] = n.sizes(repeats, "the count")[0]
@@ -113,7 +113,7 @@ def concat(n: Call, *values: Any) -> Any:
 
 @onnx_op("Split", sizes=(1,), moves=True)
 def split(n: Call, x: Any, parts: Any = None) -> Any:
-    """Equal parts are ``num_outputs``, the last one smaller, or as many as the node has outputs."""
+    """The number of equal parts is ``num_outputs`` (the last part may be smaller), or that of the node's outputs."""
     axis = axis_of(n["axis"] or 0, rank(x))
     if parts is not None or n["split"]:
         sizes = n["split"] if parts is None else n.sizes(parts, "the sizes of the parts")
@@ -228,7 +228,7 @@ def cast_like(n: Call, x: Any, like: Any) -> Any:
 
 
 def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
-    """A value as another type. Sizes that become int64 or int32 stay such."""
+    """A value converted to another type. Sizes that become int64 or int32 stay sizes."""
     held = n.dtype(x)
     if is_sizes(x) and wanted in (np.int64, np.int32):
         return x.copy() if wanted == np.int64 else n.stored_as(x.copy(), wanted)
@@ -247,7 +247,7 @@ def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
 
 @onnx_op("BitCast")
 def bit_cast(n: Call, x: Any) -> Any:
-    """The bits of each element as another type of the same size."""
+    """The bits of each element read as another type of the same size."""
     wanted = proto.element(n["to"], "the result")
     if not is_traced(x):
         return np.asarray(x).view(wanted)
@@ -258,8 +258,8 @@ def bit_cast(n: Call, x: Any) -> Any:
 
 # -- element types that fxlite lacks ---------------------------------------------------------------
 def rounded(n: Call, x: Any, wanted: np.dtype[Any], saturate: bool, mode: str) -> Any:
-    """A value as elements of a narrow type, held in the wider one: to the nearest one, halves to
-    the even one; what is too large becomes the largest, or with ``saturate`` off infinity or NaN."""
+    """A value rounded to a narrow type, but stored in the wider one: to the nearest element, with halves to even.
+    Values that are too large become the largest element, or without ``saturate`` infinity or NaN."""
     (x,) = n.proxies((x,))
     if "int" in wanted.name:
         return n.stored_as(_integer(x, wanted), wanted)
@@ -300,14 +300,14 @@ def _float(x: Any, wanted: np.dtype[Any], saturate: bool) -> Any:
         outside = sign * np.float32(np.inf) if has_infinity else nan
         found = np.where(np.logical_or(beyond, np.isinf(x)), outside, found)
     if "fnuz" in wanted.name:
-        found = np.where(np.equal(found, 0), np.float32(0.0), found)  # there is no negative zero
+        found = np.where(np.equal(found, 0), np.float32(0.0), found)  # the type has no negative zero
     else:
         found = np.copysign(found, x)
     return np.where(np.isnan(x), np.float32(-0.0) if is_float4 else nan, found)
 
 
 def _power_of_two(x: Any, mode: str) -> Any:
-    """float8_e8m0: a power of two, without a sign."""
+    """A value rounded to float8_e8m0, whose elements are powers of two without a sign."""
     magnitude = np.maximum(np.abs(x), np.float32(2.0**-126))
     exponent = cast(ops.exponent(magnitude), np.int32) - 1
     low = np.exp2(cast(exponent, np.float32))

@@ -1,5 +1,5 @@
-"""ONNX's control flow, onto that of fxlite; sequences and optionals, which are plumbing: Python's
-lists and None while importing."""
+"""ONNX's control flow in terms of fxlite's; also sequences and optionals, which are Python lists and None while
+importing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROUNDS = 1000
 
 
 def _known(value: Any) -> Any:
-    """A number that is known while importing, or a named size; None for another one."""
+    """A number that is known while importing, or a named size; None for other values."""
     if value is None:
         return None
     held = known_value(value) if is_traced(value) else np.asarray(value)
@@ -35,7 +35,7 @@ def _proxies(n: Call, values: Sequence[Any]) -> tuple[Any, ...]:
 
 @onnx_op("If", folds=False)
 def if_(n: Call, condition: Any) -> Any:
-    """One whose condition is known is the branch; else both give values of the same types."""
+    """If the condition is known, only that branch is imported; else both must return values of the same types."""
 
     def branch(name: str) -> Callable[[], tuple[Any, ...]]:
         return lambda: _proxies(n, n.walk.body(n[name], [], n.env))
@@ -53,8 +53,8 @@ def if_(n: Call, condition: Any) -> Any:
 
 @onnx_op("Loop", folds=False, sizes=(0,))
 def loop(n: Call, count: Any, condition: Any, *values: Any) -> Any:
-    """A loop of a known number of rounds is a scan; one that a condition ends a while loop. Where
-    values change their shapes from round to round it is written out."""
+    """A loop with a known number of iterations becomes a scan, and one that a condition ends a while loop. If shapes of
+    values change from one iteration to the next, it is unrolled."""
     body = n["body"]
     n_carried = len(values)
     rounds, going = _known(count), _known(condition)
@@ -86,11 +86,11 @@ def loop(n: Call, count: Any, condition: Any, *values: Any) -> Any:
 
 
 class _StillGoing(Exception):
-    """A condition inside of the loop is not known while importing."""
+    """Raised if a condition inside of the loop is not known while importing."""
 
 
 def _goes_on(body: Any) -> bool:
-    """Whether the body hands its condition on as it is, or gives a constant true."""
+    """Whether the body passes on its condition unchanged, or returns a constant true."""
     out = body.output[0].name
     if len(body.input) > 1 and out == body.input[1].name:
         return True
@@ -177,7 +177,8 @@ def _while(n: Call, count: Any, condition: Any, values: Sequence[Any]) -> Any:
 
 @onnx_op("Scan", folds=False)
 def scan_(n: Call, *values: Any) -> Any:
-    """A scan over the first axis, others moved there; of opset 8, which has a batch, a batch of one."""
+    """A scan over the first axis, to which other axes are moved. In opset 8, which has a batch axis, only a batch of
+    one is supported."""
     if n.opset < 9:
         return _scan_8(n, *values)
     return _scan(n, values)

@@ -14,14 +14,14 @@ from fxlite.types import dtypes
 
 
 def _kind(value: Any) -> str:
-    """``i`` signed, ``u`` unsigned, ``b`` bool, ``f`` float (NumPy's letters)."""
+    """The kind of a value: ``i`` signed, ``u`` unsigned, ``b`` bool, ``f`` float (NumPy's letters)."""
     found = np.dtype(value.dtype)
     return "i" if is_sizes(value) else "f" if found.kind in "fV" else found.kind
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
 def _with_axis(n: Call, y: Any, x: Any) -> Any:
-    """The second operand with axes behind, as ops before opset 7 broadcast it."""
+    """The second operand with axes appended, as ops before opset 7 broadcast it."""
     if n.opset >= 7 or not n["broadcast"] or n["axis"] is None:
         return y
     behind = rank(x) - (n["axis"] % max(rank(x), 1)) - rank(y)
@@ -35,19 +35,19 @@ def _enter(name: str, function: Callable[..., Any], attributes: dict[str, str]) 
         return function(x, *(_with_axis(n, y, x) for y in others), **given)
 
 
-for _op, _name, _attributes in counterparts():  # below are those that differ in more than the name
-    _enter(_name, _op.ufunc or _op, _attributes)  # NumPy's functions compute with named sizes, too
+for _op, _name, _attributes in counterparts():  # ops that differ in more than the name follow below
+    _enter(_name, _op.ufunc or _op, _attributes)  # NumPy's functions also accept named sizes
 
 
 @onnx_op("Div")
 def div(n: Call, x: Any, y: Any) -> Any:
-    """Of integers it rounds towards zero."""
+    """For integers it rounds toward zero."""
     y = _with_axis(n, y, x)
     if _kind(x) == "f":
         return np.true_divide(x, y)
     quotient = np.floor_divide(x, y)
     if is_sizes(x) or is_sizes(y) or _kind(x) != "i":
-        return quotient  # never negative
+        return quotient  # it is never negative
     inexact = np.not_equal(x - quotient * y, 0)
     opposite = np.not_equal(np.less(x, 0), np.less(y, 0))
     return quotient + cast(np.logical_and(inexact, opposite), x.dtype)
@@ -55,13 +55,13 @@ def div(n: Call, x: Any, y: Any) -> Any:
 
 @onnx_op("Mod")
 def mod(n: Call, x: Any, y: Any) -> Any:
-    """The remainder with the divisor's sign, with ``fmod`` with the dividend's."""
+    """The remainder has the sign of the divisor; with ``fmod``, that of the dividend."""
     return np.fmod(x, y) if n["fmod"] else np.mod(x, y)
 
 
 @onnx_op("Pow")
 def pow_(n: Call, x: Any, y: Any) -> Any:
-    """The result has the base's type."""
+    """The result has the type of the base."""
     y = _with_axis(n, y, x)
     if x.dtype == y.dtype and _kind(x) == "f":
         return np.power(x, y)
@@ -127,7 +127,7 @@ same("Celu", ops.celu, "alpha")
 
 @onnx_op("Selu")
 def selu(n: Call, x: Any) -> Any:
-    """With other numbers than the usual ones it is written out."""
+    """With unusual constants it is computed from other ops."""
     alpha, gamma = n["alpha"], n["gamma"]
     if abs(alpha - 1.6732632) < 1e-6 and abs(gamma - 1.0507010) < 1e-6:
         return ops.selu(x)
@@ -148,7 +148,7 @@ def swish(n: Call, x: Any) -> Any:
 
 @onnx_op("PRelu")
 def prelu(n: Call, x: Any, slope: Any) -> Any:
-    """The slope broadcasts from behind, one of a channel has axes of one element."""
+    """The slope broadcasts to x; one for each channel has further axes of size 1."""
     if n.opset < 7 and rank(slope) == 1 and rank(x) > 1:  # one for each channel
         slope = slope.reshape((-1, *[1] * (rank(x) - 2)))
     return np.where(np.less(x, 0), x * slope, x)
@@ -156,7 +156,7 @@ def prelu(n: Call, x: Any, slope: Any) -> Any:
 
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(n: Call, x: Any) -> Any:
-    return np.where(x > n["alpha"], x, 0)  # of NaN 0, where torch's threshold has NaN
+    return np.where(x > n["alpha"], x, 0)  # 0 for NaN, whereas torch's threshold keeps NaN
 
 
 @onnx_op("Shrink")
@@ -172,14 +172,14 @@ same("Identity", lambda x: x, moves=True)
 
 @onnx_op("Dropout")
 def dropout(n: Call, x: Any, ratio: Any = None, training: Any = None) -> Any:
-    """What it does when a model runs: nothing."""
+    """At inference it does nothing."""
     if training is not None and bool(n.known(training, "training_mode")) and (ratio is None or n.known(ratio, "ratio")):
         raise n.refuse("it is used in training mode, in which it draws random numbers; export the model in eval mode")
     mask = np.ones_like(x, dtype=bool) if n.wants(1) else None
     return (x, mask) if mask is not None else x
 
 
-# -- of com.microsoft ------------------------------------------------------------------------------
+# -- ops of com.microsoft --------------------------------------------------------------------------
 same("Gelu", ops.gelu, domain=MICROSOFT)
 
 

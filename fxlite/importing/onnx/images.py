@@ -1,4 +1,4 @@
-"""ONNX's ops that resample images: resizing, reading at positions, regions."""
+"""ONNX's ops that resample images: resizing, sampling at positions, regions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fxlite.types.shapes import NamedDim
 
 @onnx_op("Resize", sizes=(1, 2, 3))
 def resize(n: Call, x: Any, *given: Any) -> Any:
-    """One axis after the other. Before opset 11 the scales are the second input, and positions are
-    asymmetric; the nearest element is the one before, and where an axis shrinks the one behind."""
+    """Axes are resized one after another. Before opset 11 the scales are the second input, and positions are
+    asymmetric; the nearest element is the previous one, or for an axis that shrinks, the next one."""
     padded = [*given, None, None, None]
     if n.opset < 11:
         return _resized(n, x, padded[0], None, "asymmetric", "", list(range(rank(x))))
@@ -31,7 +31,7 @@ def resize(n: Call, x: Any, *given: Any) -> Any:
 
 
 def _none(value: Any) -> Any:
-    """An input that is left out, or empty, which says the same."""
+    """None for an input that is left out, or empty, which means the same."""
     return None if value is None or (not is_traced(value) and not np.asarray(value).size) else value
 
 
@@ -76,8 +76,8 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
             and size != known[axis] * factor
             and n.walk.producer != "pytorch"
         ):
-            # as ONNX says, the corners are those of the size before it is made a whole number; torch's exporter and
-            # ONNX Runtime mean those of the result
+            # according to ONNX, the corners are those of the size before rounding; torch's exporter and ONNX Runtime
+            # use those of the result
             own, factor = {**options, "coordinates": "asymmetric"}, (factor * known[axis] - 1) / (known[axis] - 1)
         x = ops.resize(x, size, axis, scale=factor, **own)
     return cast(np.round(x), kind) if whole else x
@@ -93,8 +93,8 @@ _UP: dict[str, Callable[[Any], Any]] = {
 
 
 def _cropped(n: Call, x: Any, roi: Any, scales: Any, sizes: Any, along: Sequence[int]) -> Any:
-    """The region ``roi`` of the image (starts, then ends, as parts of the axes), resized; what lies
-    outside of the image is the ``extrapolation_value``."""
+    """The region ``roi`` of the image (starts, then ends, as fractions of the axes), resized; points outside of the
+    image have the ``extrapolation_value``."""
     if n["mode"] == "cubic":
         raise n.refuse("tf_crop_and_resize is not supported with mode cubic")
     if sizes is None:
@@ -145,8 +145,8 @@ def grid_sample(n: Call, x: Any, grid: Any) -> Any:
 
 @onnx_op("RoiAlign")
 def roi_align(n: Call, x: Any, rois: Any, batches: Any) -> Any:
-    """The mean (or largest) of bilinear samples in each cell of each region. How many samples there
-    are must be an attribute, not follow from the regions."""
+    """The mean (or largest) of bilinear samples in each cell of each region. The number of samples must be an
+    attribute; it cannot depend on the regions."""
     ratio, rows, columns = n["sampling_ratio"], n["output_height"], n["output_width"]
     x, rois, batches = n.proxies((x, rois, batches))
     height, width = shape(x)[2:]
@@ -196,7 +196,7 @@ def roi_align(n: Call, x: Any, rois: Any, batches: Any) -> Any:
 
 
 def _corners(positions: Any, size: Any) -> tuple[Any, Any, tuple[Any, Any]]:
-    """The elements around positions, with the weight of the upper one and 1 where it is inside."""
+    """The elements around positions, with the weight of the upper one, and 1 where they are inside."""
     outside = np.logical_or(
         np.less(positions, np.float32(-1)), np.greater(positions, cast(np.asarray(size), np.float32))
     )
@@ -209,8 +209,8 @@ def _corners(positions: Any, size: Any) -> tuple[Any, Any, tuple[Any, Any]]:
 
 @onnx_op("DeformConv", traced=True)
 def deform_conv(n: Call, x: Any, weight: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
-    """A convolution that reads each element of a window at a position of its own: samples of the
-    image, then one product."""
+    """A convolution that reads each element of a window at its own position: samples of the image, followed by one
+    product."""
     batch, channels, height, width = shape(x)
     outs, per_group, kh, kw = shape(weight)
     strides, dilations, pads = window(n, x, [kh, kw])
@@ -268,7 +268,8 @@ def non_max_suppression(
 
 @onnx_op("AffineGrid", sizes=(1,))
 def affine_grid(n: Call, theta: Any, size: Any) -> Any:
-    """Positions of an image's elements, moved by a matrix for each image. Its definition fails for one image."""
+    """The positions of the elements of images, transformed by a matrix for each image. (ONNX's own definition of the op
+    fails for a single image.)"""
     sizes = n.sizes(size, "the image's shape")[2:]
     if any(isinstance(length, NamedDim) for length in sizes):
         return NotImplemented

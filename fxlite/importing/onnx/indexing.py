@@ -1,4 +1,4 @@
-"""ONNX's ops that take elements by index, write them, cut and pad."""
+"""ONNX's ops that read or write elements by index, slice and pad."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxlite.types.shapes import NamedDim
 
 @onnx_op("Slice", sizes=(0, 1, 2, 3, 4), moves=True)
 def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Any:
-    """Before opset 10 the bounds are attributes. Bounds behind the ends are cut there."""
+    """Before opset 10 the bounds are attributes. Bounds beyond the ends are clipped."""
     first = n["starts"] if starts is None else n.sizes(starts, "the starts")
     computed = is_traced(ends) and known_value(ends) is None and len(first) == 1  # of a result of such a size
     last = n["ends"] if ends is None else [ends.reshape(())] if computed else n.sizes(ends, "the ends")
@@ -31,7 +31,7 @@ def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = No
 
 
 def _slice(start: Any, stop: Any, step: int, size: Any) -> slice:
-    """Python's slice of the same elements; 2**63 and the like are ends of the axis."""
+    """Python's slice for the same elements; numbers such as 2**63 stand for an end of the axis."""
     large = 2**31 - 1
     if step < 0:
         begin = None if type(start) is int and start >= large else start
@@ -149,7 +149,7 @@ def scatter_nd(n: Call, x: Any, index: Any, updates: Any) -> Any:
 
 @onnx_op("TensorScatter")
 def tensor_scatter(n: Call, cache: Any, update: Any, starts: Any = None) -> Any:
-    """A row of each batch is written from its own position on; in a circle with ``mode``."""
+    """For each batch, writes rows from its own position on; with the circular ``mode`` they wrap around."""
     cache, update = n.proxies((cache, update))
     axis = axis_of(n["axis"], rank(cache))
     batch, length, steps = shape(cache)[0], shape(cache)[axis], shape(update)[axis]
@@ -168,7 +168,7 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": 
 @onnx_op("Pad", sizes=(1, 3))
 @onnx_op("Pad", domain=MICROSOFT, sizes=(1, 3))
 def pad(n: Call, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
-    """Negative paddings cut. Before opset 11 they are an attribute."""
+    """Negative paddings crop. Before opset 11 they are an attribute."""
     given = (n["pads"] or n["paddings"]) if pads is None else n.sizes(pads, "the paddings")
     along = list(range(rank(x))) if axes is None else [axis_of(a, rank(x)) for a in n.numbers(axes, "axes")]
     each: list[Any] = [(0, 0)] * rank(x)
@@ -196,7 +196,7 @@ def _cut(amount: Any) -> int:
     return -amount if type(amount) is int and amount < 0 else 0
 
 
-# -- by the values of elements ---------------------------------------------------------------------
+# -- ops that depend on the values of elements -----------------------------------------------------
 @onnx_op("Compress")
 def compress(n: Call, x: Any, condition: Any) -> Any:
     axis = None if n["axis"] is None else axis_of(n["axis"], rank(x))

@@ -1,5 +1,5 @@
-"""Attention and positions, of ONNX and of com.microsoft, and recurrent layers. The usual forms stay one node, fxlite's
-layer; other activations, peepholes, clips and lengths of sequences are scans."""
+"""Attention and positions, of ONNX and of com.microsoft, and recurrent layers. The usual forms become a single node,
+fxlite's layer; those with other activations, peepholes, clipping or sequence lengths become scans."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _joined(x: Any) -> Any:
 
 
 def _shared(x: Any, heads: int) -> Any:
-    """Keys or values of fewer heads, each for several of the queries."""
+    """Keys or values with fewer heads, each repeated for several heads of the queries."""
     own = shape(x)[1]
     return x if own == heads else np.repeat(x, heads // own, axis=1)
 
 
 @onnx_op("Attention")
 def attention(n: Call, q: Any, k: Any, v: Any, mask: Any = None, *rest: Any) -> Any:
-    """Without a cache, a cap of the scores and a window it is fxlite's op; else what ONNX defines."""
+    """Without a cache, a cap on the scores and a window, this is fxlite's op; else it follows ONNX's definition."""
     has_more = any(value is not None for value in rest) or any(n.wants(i) for i in (1, 2, 3))
     special = n["softcap"] or n["softmax_precision"] or (n["left_window_size"] or -1) >= 0
     if has_more or special or (n["is_causal"] and mask is not None) or np.dtype(q.dtype).itemsize == 2:
@@ -53,8 +53,8 @@ def attention(n: Call, q: Any, k: Any, v: Any, mask: Any = None, *rest: Any) -> 
 
 # -- rotary positions ------------------------------------------------------------------------------
 def _rotated(x: Any, cos: Any, sin: Any, size: int, interleaved: bool) -> Any:
-    """The first ``size`` elements of each head turned by angles: x [B, heads, T, D], cosines and
-    sines [B, 1, T, size / 2]."""
+    """The first ``size`` elements of each head rotated by angles: x [B, heads, T, D], cosines and sines
+    [B, 1, T, size / 2]."""
     turned, rest = x[..., :size], x[..., size:]
     if interleaved:
         one, other = turned[..., 0::2], turned[..., 1::2]
@@ -87,7 +87,7 @@ def rotary_embedding(n: Call, x: Any, cos: Any, sin: Any, positions: Any = None)
 
 @onnx_op("RotaryEmbedding", domain=MICROSOFT, traced=True)
 def rotary_embedding_microsoft(n: Call, x: Any, positions: Any, cos: Any, sin: Any) -> Any:
-    """Its first position may be one number, from which the others count."""
+    """``positions`` may be a single number, the first position, from which the others follow."""
     size = n["rotary_embedding_dim"] or 2 * int(shape(cos)[1])
     heads = n["num_heads"] or (shape(x)[2] // size if rank(x) == 3 else shape(x)[1])
     if rank(positions) == 1:
@@ -99,8 +99,8 @@ def rotary_embedding_microsoft(n: Call, x: Any, positions: Any, cos: Any, sin: A
 
 # -- com.microsoft ---------------------------------------------------------------------------------
 def _score_mask(n: Call, mask: Any, length: Any) -> Any:
-    """The mask of com.microsoft's attentions, 1 where a key counts: [B, S], [B, T, S] or for each head;
-    or lengths [B]."""
+    """The mask of com.microsoft's attention ops, which is 1 for keys to be used: [B, S], [B, T, S], or one for each
+    head; or lengths [B]."""
     if mask is None:
         return None
     kept = (
@@ -114,7 +114,7 @@ def _score_mask(n: Call, mask: Any, length: Any) -> Any:
 
 
 def _seen(rows: Any, columns: Any, window: int) -> Any:
-    """Where a key is none behind the query, and none of those that are ``window`` or more before it."""
+    """A mask of the keys that are not after the query and less than ``window`` positions before it."""
     order = np.expand_dims(ops.arange(0, rows, 1, dtype="i64"), 1) + (columns - rows)
     place = ops.arange(0, columns, 1, dtype="i64")
     seen = np.greater_equal(order, place)
@@ -122,7 +122,7 @@ def _seen(rows: Any, columns: Any, window: int) -> Any:
 
 
 def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: bool) -> Any:
-    """Attention over heads; what is masked gets the filter value of the op, a large negative number."""
+    """Attention over heads; masked scores get the op's filter value, a large negative number."""
     scale = n["scale"] or None
     if bias is None and not causal:
         low = -10000.0 if n["mask_filter_value"] is None else n["mask_filter_value"]
@@ -145,7 +145,7 @@ def _attended(n: Call, q: Any, k: Any, v: Any, mask: Any, bias: Any, causal: boo
 def attention_microsoft(
     n: Call, x: Any, weight: Any, bias: Any = None, mask: Any = None, past: Any = None, position: Any = None, *rest: Any
 ) -> Any:
-    """Projections of queries, keys and values in one product."""
+    """Attention whose queries, keys and values are projected by one product."""
     if any(r is not None for r in rest):
         raise n.refuse("a past in a buffer of a fixed size is not supported")
     x, weight, bias = n.proxies((x, weight, bias))
@@ -154,8 +154,8 @@ def attention_microsoft(
 
 
 def self_attended(n: Call, whole: Any, mask: Any, past: Any, position: Any = None) -> Any:
-    """Attention of queries, keys and values that are beside each other, and keys with values [2, B, heads, T, D]
-    with those of the past."""
+    """Attention for queries, keys and values in one array; also returns the keys and values, including past ones, as
+    [2, B, heads, T, D]."""
     mask, past, position = n.proxies((mask, past, position))
     sizes = n["qkv_hidden_sizes"] or [int(shape(whole)[2]) // 3] * 3
     q, k, v = (_heads(part, n["num_heads"]) for part in ops.split(whole, tuple(sizes), axis=2))
@@ -178,8 +178,8 @@ def multi_head_attention(
     past_v: Any = None,
     *rest: Any,
 ) -> Any:
-    """Queries, keys and values that are projected already: apart, packed in one, or keys with
-    values."""
+    """Attention for projected queries, keys and values: separate, packed in one array, or with keys and values
+    packed."""
     q, k, v, bias, mask, position, past_k, past_v = n.proxies((q, k, v, bias, mask, position, past_k, past_v))
     heads = n["num_heads"]
     if rank(q) == 5:  # [B, T, heads, 3, size]
@@ -217,7 +217,7 @@ def group_query_attention(
     sin: Any = None,
     *rest: Any,
 ) -> Any:
-    """Fewer heads of keys and values than of queries, causal, with rotary positions where asked for."""
+    """Causal attention with fewer heads of keys and values than of queries, optionally with rotary positions."""
     window, cap = n["local_window_size"] or -1, n["softcap"] or 0.0
     if any(r is not None for r in rest) or n["smooth_softmax"]:
         raise n.refuse("position ids, a bias and a smooth softmax are not supported")
@@ -352,7 +352,7 @@ def _scanned(
     hidden: int,
     direction: int,
 ) -> tuple[Any, Any, Any]:
-    """The layer step by step. Behind its length a sequence keeps its state, and its rows are 0."""
+    """The layer step by step. After the end of a sequence its state stays, and its rows are 0."""
     count = len(_USUAL[kind])
     names = (n["activations"] or _USUAL[kind] * 2)[direction * count : (direction + 1) * count]
     alphas, betas = (list(n[a] or []) for a in ("activation_alpha", "activation_beta"))
@@ -393,7 +393,7 @@ def _scanned(
 
 
 def _reversed(n: Call, x: Any, lengths: Any) -> Any:
-    """The first ``length`` rows of each sequence backwards."""
+    """Each sequence with its first ``length`` rows reversed."""
     steps = np.expand_dims(ops.arange(0, shape(x)[0], 1, dtype="i64"), 1)
     lengths = lengths.astype(np.int64)
     order = np.where(np.less(steps, lengths), lengths - 1 - steps, steps)
@@ -416,7 +416,7 @@ def _lstm_cell(
     f = 1 - i if n["input_forget"] else acts[0](cut(f if p[2] is None else f + p[2] * c))
     new = f * c + i * acts[1](cut(g))
     o = acts[0](cut(o if p[1] is None else o + p[1] * new))
-    return o * acts[2](new), new  # ONNX Runtime clips what goes into gates alone
+    return o * acts[2](new), new  # ONNX Runtime only clips the inputs of gates
 
 
 def _gru_cell(

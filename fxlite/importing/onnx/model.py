@@ -1,7 +1,7 @@
-"""``fx.from_onnx``: a model of ONNX becomes a GraphModule.
+"""``fx.from_onnx``: imports an ONNX model as a GraphModule.
 
-In: a file or ModelProto, and what is known of its sizes. Out: a graph with the model's names, scopes
-and weights, and types with named sizes; or a ModelImportError that names the node.
+In: a file or ModelProto, and facts about its sizes. Out: a graph with the model's names, scopes and weights, and with
+named sizes in its types; or a ModelImportError that names the node.
 """
 
 from __future__ import annotations
@@ -47,22 +47,21 @@ OLDEST, NEWEST = 1, 28
 
 @checked
 def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = "") -> GraphModule:
-    """The graph of an ONNX model: ``fx.from_onnx("bert.onnx", sizes={"batch": "B", "seq": 128})``.
+    """Import an ONNX model: ``fx.from_onnx("bert.onnx", sizes={"batch": "B", "seq": 128})``. Returns a GraphModule.
 
-    ``model`` is a path, the bytes of a file or an ``onnx.ModelProto``. ``sizes`` says what is known
-    of it, by name: of a dim, a number or another name for it, with facts (``"T"``,
-    ``fx.dims("T", max=512)``); of an input, its type (``"f32[B,3,224,224]"``), or its value, an
-    array, where the model needs to know that (a shape that is given from outside). Dims that have
-    no value keep their names, or what is nearest to them in Python; those without a name are called
-    by input and axis (``x_0``).
+    ``model`` is a path, the bytes of a file, or an ``onnx.ModelProto``. ``sizes`` gives facts about it, by name: for a
+    dim, a number, or another name, possibly with facts (``"T"``, ``fx.dims("T", max=512)``); for an input, its type
+    (``"f32[B,3,224,224]"``), or its value, an array, if the model needs to know it (such as a shape that is an input).
+    Other dims keep their names, or the nearest ones that Python allows; dims without a name are named by input and
+    axis (``x_0``).
 
-    Inputs, weights and modules keep their names as far as Python allows it: the entry
-    ``original_name`` of a node's meta has the other, and ``meta["imported_from"]`` of the module what
-    was renamed. Weights are not copied: external data stays in its file, mapped. Nothing of a file
-    is run, and only files in its folder are read.
+    Inputs, weights and modules keep their names as far as Python allows. If a name is changed, the entry
+    ``original_name`` of a node's meta has the original, and ``meta["imported_from"]`` of the module lists all changes.
+    Weights are not copied: external data stays in its file, which is mapped. Nothing in a file is executed, and only
+    files in its folder are read.
 
-    Raises ModelImportError, which names op, node and opset, for what is damaged or has no meaning
-    here, and ArgumentError for ``sizes`` that the model does not have."""
+    Raises ModelImportError, which names op, node and opset, for a model that is damaged or cannot be represented, and
+    ArgumentError for names in ``sizes`` that the model does not have."""
     read, folder, source = proto.load(model)
     importer = Importer("ONNX", source, name or _model_name(source, read))
     tensors = proto.Tensors(folder)
@@ -109,8 +108,7 @@ def _model_name(source: str, model: Any) -> str:
 
 
 def _opsets(model: Any) -> dict[str, int]:
-    """The versions of the ops that a model is written in. Raises ModelImportError for others than
-    those that are read."""
+    """The opset versions of a model. Raises ModelImportError for versions that are not supported."""
     found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
     main = found.get("", NEWEST)
     if not OLDEST <= main <= NEWEST:
@@ -134,8 +132,7 @@ def _result(walk: Walk, value: Any) -> Any:
 
 
 def _weight(importer: Importer, tensors: proto.Tensors, tensor: Any) -> np.ndarray[Any, Any]:
-    """A weight as the value that nodes read. One of a dtype that fxlite lacks is widened when it is
-    read first."""
+    """A weight as the value that nodes read. If fxlite lacks its dtype, it is widened when it is first read."""
     array = tensors.read(tensor)
     if array.dtype.kind in "OUS" or proto.widened(array.dtype) != array.dtype:
         return array
@@ -144,7 +141,7 @@ def _weight(importer: Importer, tensors: proto.Tensors, tensor: Any) -> np.ndarr
 
 # -- inputs ----------------------------------------------------------------------------------------
 class _Dims:
-    """The named sizes of a model's inputs. ``given``: what the caller says of some."""
+    """The named sizes of a model's inputs. ``given``: the caller's facts about some of them."""
 
     def __init__(self, inputs: list[Any], given: Mapping[str, Any]) -> None:
         self.names = Names([i.name for i in inputs])
@@ -153,7 +150,7 @@ class _Dims:
         self._texts = Counter(d.dim_param for i in inputs for d in i.type.tensor_type.shape.dim if d.dim_param)
 
     def of(self, dim: Any, value: str, axis: int) -> Any:
-        """The size of an axis of an input, as fxlite has it."""
+        """The size of an axis of an input, as a dim of fxlite."""
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             return dim.dim_value
         text = dim.dim_param or f"{valid_name(value, 'input')}_{axis}"
@@ -171,8 +168,8 @@ class _Dims:
         raise ArgumentError(f"sizes={{{text!r}: {own!r}}}: a size is a number from 0, or a name")
 
     def _expression(self, text: str) -> str | None:
-        """A dim such as ``batch + 1``, where its names are dims of other axes, or ``2*half``, by which models say that
-        it is even; None for a plain name."""
+        """A dim such as ``batch + 1``, if its names are dims of other axes, or ``2*half``, with which models state
+        that it is even; None for a plain name."""
         try:
             found = shapes.parse(text)
         except FxliteError:
@@ -185,7 +182,7 @@ class _Dims:
         return text if is_multiple or all(n in self._texts for n in names) else None
 
     def check(self, given: Mapping[str, Any], inputs: list[str]) -> None:
-        """Raise ArgumentError for what is said of no dim and no input."""
+        """Raise ArgumentError for names that belong to no dim and no input."""
         for name in given:
             if name not in self.used and name not in inputs:
                 known = [*self.used, *inputs]
@@ -195,8 +192,8 @@ class _Dims:
 
 
 def _declare(importer: Importer, value: Any, given: Any, is_given: bool, dims: _Dims) -> None:
-    """Make an input of the model an input of the graph, or a value that is known. A list of types is
-    a sequence of that length, and None an optional that is empty."""
+    """Make an input of the model an input of the graph, or a known value. A list of types stands for a sequence of that
+    length, and None for an empty optional."""
     if isinstance(given, (list, tuple)) and all(isinstance(v, (str, TensorType)) for v in given):
         importer.add_input(value.name, [type_of(v) for v in given])
         return
@@ -231,9 +228,8 @@ def _declare(importer: Importer, value: Any, given: Any, is_given: bool, dims: _
 
 # -- coverage --------------------------------------------------------------------------------------
 def coverage(model: Any) -> list[tuple[str, int, str]]:
-    """What the table says of a model's ops before it is imported: (op, count, "supported", "partly:
-    ..." or "not"), the ones that are not first. Ops in bodies and functions count as well. Raises
-    ModelImportError for a damaged file."""
+    """Which ops of a model are supported, without importing it: (op, count, "supported", "partly: ..." or "not"), with
+    unsupported ones first. Ops in bodies and functions are included. Raises ModelImportError for a damaged file."""
     read = proto.load(model)[0]
     opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in read.opset_import}
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name) for f in read.functions}
@@ -263,6 +259,6 @@ def _verdict(domain: str, op: str, opsets: Mapping[str, int]) -> str:
         return f"partly: {row.partly}" if row.partly else "supported"
     try:
         schema = proto.onnx_library().defs.get_schema(op, opsets.get(domain, 1), domain)
-    except Exception:  # onnx's own SchemaError: an op that it does not know
+    except Exception:  # onnx raises SchemaError for an op that it does not know
         return "not"
     return "supported" if schema.has_function or schema.has_context_dependent_function else "not"

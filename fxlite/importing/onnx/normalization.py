@@ -14,7 +14,7 @@ from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, onnx_
 
 
 def _flat_before_13(n: Call, x: Any, function: Callable[..., Any]) -> Any:
-    """Before opset 13 the axes from ``axis`` on are one."""
+    """Before opset 13 the axes from ``axis`` on are joined to one."""
     axis = axis_of(n["axis"], rank(x))
     if n.opset >= 13 or axis == rank(x) - 1:
         return function(x, axis=axis)
@@ -34,7 +34,7 @@ def log_softmax(n: Call, x: Any) -> Any:
 
 @onnx_op("BatchNormalization", traced=True)
 def batch_normalization(n: Call, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
-    """In training mode the statistics are the batch's, and what runs becomes results."""
+    """In training mode the statistics are those of the batch, and the new running ones are additional results."""
     kind = x.dtype
     scale, bias, mean_, var_ = (cast(v, kind) for v in (scale, bias, mean, var))
     if not n["training_mode"]:
@@ -58,7 +58,7 @@ def instance_normalization(n: Call, x: Any, scale: Any, bias: Any) -> Any:
 
 @onnx_op("GroupNormalization", traced=True)
 def group_normalization(n: Call, x: Any, scale: Any, bias: Any) -> Any:
-    """Before opset 21 there is a scale for each group, since then for each channel."""
+    """There is a scale for each channel; before opset 21, for each group."""
     groups, channels = n["num_groups"], shape(x)[1]
     if n.opset < 21 and groups != channels:
         scale, bias = np.repeat(scale, channels // groups), np.repeat(bias, channels // groups)
@@ -66,7 +66,7 @@ def group_normalization(n: Call, x: Any, scale: Any, bias: Any) -> Any:
 
 
 def _computed(n: Call, x: Any) -> np.dtype[Any]:
-    """The type that statistics are computed in: float32 for half types."""
+    """The type in which statistics are computed: float32 for half types."""
     number = n["stash_type"]
     stash = np.dtype(x.dtype) if number is None else proto.element(number, "stash_type")
     return stash if np.dtype(x.dtype).itemsize == 2 else np.dtype(x.dtype)
@@ -118,7 +118,7 @@ def mean_variance_normalization(n: Call, x: Any) -> Any:
 
 @onnx_op("LpNormalization")
 def lp_normalization(n: Call, x: Any) -> Any:
-    """A row of zeros stays one."""
+    """A row of zeros stays a row of zeros."""
     axis = axis_of(n["axis"], rank(x))
     if n["p"] == 1:
         norm = np.sum(np.abs(x), axis=axis, keepdims=True)
@@ -129,7 +129,7 @@ def lp_normalization(n: Call, x: Any) -> Any:
 
 @onnx_op("LRN", traced=True)
 def lrn(n: Call, x: Any) -> Any:
-    """Sums of squares over windows of channels, as differences of neighbours in a padded axis."""
+    """Sums of squares over windows of channels, computed from slices of a padded axis."""
     size, channels = n["size"], shape(x)[1]
     low, high = (size - 1) // 2, size - 1 - (size - 1) // 2
     squares = np.pad(x * x, ((0, 0), (low, high), *[(0, 0)] * (rank(x) - 2)))
@@ -141,8 +141,7 @@ def lrn(n: Call, x: Any) -> Any:
 
 # -- losses ----------------------------------------------------------------------------------------
 def _loss(n: Call, log_probabilities: Any, target: Any, weight: Any) -> Any:
-    """Negative log-likelihoods of the classes along axis 1; what has the ignored index counts
-    nothing."""
+    """The negative log-likelihoods of the classes along axis 1; targets with the ignored index are ignored."""
     ignored, reduction = n["ignore_index"], n["reduction"]
     kind = log_probabilities.dtype
     kept = np.ones_like(target, dtype=bool) if ignored is None else np.not_equal(target, ignored)
@@ -177,9 +176,9 @@ def softmax_cross_entropy_loss(n: Call, x: Any, target: Any, weight: Any = None)
     return (loss, probabilities) if n.wants(1) else loss
 
 
-# -- of com.microsoft ------------------------------------------------------------------------------
+# -- ops of com.microsoft --------------------------------------------------------------------------
 def _normalized(n: Call, x: Any, scale: Any, bias: Any, is_rms: bool, usual: float = 1e-12) -> Any:
-    """``usual``: the epsilon of the op where a node has none."""
+    """``usual``: the epsilon of the op if a node has none."""
     sizes, eps = shape(x)[-1:], usual if n["epsilon"] is None else n["epsilon"]
     if is_rms:
         return ops.rms_norm(x, scale, normalized_shape=sizes, eps=eps)
@@ -222,7 +221,7 @@ def embed_layer_normalization(
     mask: Any = None,
     positions: Any = None,
 ) -> Any:
-    """Its second result is how many elements of each row the mask counts."""
+    """The second result is the number of elements in each row for which the mask is set."""
     ids, segments, words, places, kinds = n.proxies((ids, segments, words, places, kinds))
     scale, beta, mask, positions = n.proxies((scale, beta, mask, positions))
     at = places[: shape(ids)[1]] if positions is None else ops.embedding(positions, places)

@@ -15,13 +15,13 @@ from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_on
 from fxlite.types.shapes import NamedDim
 
 # -- products --------------------------------------------------------------------------------------
-# NumPy gives float32 for bfloat16
+# NumPy's products of bfloat16 are float32
 same("MatMul", lambda x, y: cast(np.matmul(x, y), x.dtype))
 
 
 @onnx_op("Gemm")
 def gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
-    """A linear layer where it has the form of one."""
+    """A linear layer, if it has that form."""
     alpha, beta = n["alpha"], n["beta"]
     a = np.transpose(a) if n["transA"] else a
     whole = np.dtype(a.dtype).kind in "iu"
@@ -42,7 +42,7 @@ def _same_size(size: Any, b: Any, is_transposed: Any) -> bool:
 @onnx_op("Einsum")
 def einsum(n: Call, *values: Any) -> Any:
     equation = n["equation"].replace(" ", "")
-    if equation.startswith("...ii->"):  # np.einsum's proxies take no letter twice beside "..."
+    if equation.startswith("...ii->"):  # a letter twice in one operand is not supported with "..."
         values, equation = (np.diagonal(values[0], axis1=-2, axis2=-1),), equation.replace("ii", "i", 1)
     return cast(np.einsum(equation, *values), values[0].dtype)
 
@@ -52,7 +52,7 @@ same("Det", np.linalg.det)
 
 # -- windows ---------------------------------------------------------------------------------------
 def window(n: Call, x: Any, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Strides, dilations and (before, after) paddings of the spatial axes."""
+    """The strides, dilations and (before, after) paddings of the spatial axes."""
     count = len(kernel)
     strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
     pads, auto = list(n["pads"] or [0] * (2 * count)), n["auto_pad"] or "NOTSET"
@@ -72,8 +72,8 @@ def window(n: Call, x: Any, kernel: Sequence[int]) -> tuple[list[int], list[int]
 
 
 def padded(x: Any, pads: Sequence[tuple[int, int]], value: float = 0.0) -> tuple[Any, Any]:
-    """The input and the paddings that a window takes: those that differ before and after an axis
-    are put into the input."""
+    """The input and the paddings for a windowed op; paddings that differ before and after an axis are added to the
+    input instead."""
     if all(low == high and low >= 0 for low, high in pads):
         return x, tuple(low for low, _ in pads)
     width = [(0, 0)] * (rank(x) - len(pads)) + list(pads)
@@ -105,7 +105,7 @@ def conv(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
 
 @onnx_op("ConvTranspose")
 def conv_transpose(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
-    """Paddings cut the full result; an ``output_shape`` says how much."""
+    """Paddings crop the full result; an ``output_shape`` determines by how much."""
     x, weight = n.proxies((x, weight))
     op = _spatial(n, x, _TRANSPOSED)
     kernel = [int(k) for k in shape(weight)[2:]]
@@ -119,7 +119,7 @@ def conv_transpose(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
             total = strides[i] * (size - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - goal
             if isinstance(total, NamedDim):
                 raise n.refuse(f"its paddings need the size {size} as a number; give it in sizes=")
-            if total < 0:  # the result is longer than the windows reach
+            if total < 0:  # the result is larger than the area of the windows
                 extra[i], total = extra[i] - total, 0
             small = total // 2
             pads[i], pads[i + count] = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
@@ -144,7 +144,7 @@ _AVERAGE = {1: ops.avg_pool1d, 2: ops.avg_pool2d, 3: ops.avg_pool3d}
 
 
 def _out_size(size: Any, k: int, s: int, d: int, pads: tuple[int, int], ceil: Any) -> Any:
-    """The number of windows; the last one begins in the input or the padding before it."""
+    """The number of windows; the last one starts in the input or the padding before it."""
     room = size + pads[0] + pads[1] - ((k - 1) * d + 1)
     if not ceil:
         return room // s + 1
@@ -155,9 +155,9 @@ def _out_size(size: Any, k: int, s: int, d: int, pads: tuple[int, int], ceil: An
 
 
 def _windows(n: Call, x: Any, fill: Any) -> tuple[Any, list[Any], tuple[int, ...]]:
-    """The padded input, of each place in the window the slice of the input that the windows have
-    there, and the size of a window: a pool as a fold over places. Windows may be far larger than the
-    input; what of them lies behind it, and behind the padding, in all of them is left out."""
+    """The padded input; for each place in the window, the slice of the input with the elements of all windows at that
+    place; and the size of a window. With these a pool is a fold over places. Windows may be far larger than the input;
+    places that are beyond the input and its padding in all windows are left out."""
     kernel = list(n["kernel_shape"])
     strides, dilations, pads = window(n, x, kernel)
     sizes = [
@@ -207,7 +207,7 @@ def max_pool(n: Call, x: Any) -> Any:
 
 
 def _max_with_indices(n: Call, x: Any, lowest: Any) -> tuple[Any, Any]:
-    """The largest elements and where they are in the flat input: the first one in the window's order."""
+    """The largest elements, and their positions in the flat input: the first one in the order of the window."""
     sizes = shape(x)
     count = math.prod(sizes)
     if isinstance(count, NamedDim):
@@ -239,7 +239,7 @@ def average_pool(n: Call, x: Any) -> Any:
         return op(x, tuple(kernel), tuple(strides), padding, bool(n["ceil_mode"]), counts_pads)
     whole, places, read = _windows(n, x, 0)
     ones = _counted(x, pads, counts_pads, whole)
-    if op is not None and set(dilations) == {1}:  # of windows of which all places count as much
+    if op is not None and set(dilations) == {1}:  # all places of its windows have equal weight
         return op(whole, read, tuple(strides)) / op(ones, read, tuple(strides))
     total, held = whole[places[0]], ones[places[0]]
     for place in places[1:]:
@@ -248,8 +248,8 @@ def average_pool(n: Call, x: Any) -> Any:
 
 
 def _counted(x: Any, pads: Any, counts_pads: bool, whole: Any) -> Any:
-    """1 where elements of the padded input count: those of the input, or also the padding that is given; what a
-    rounded-up size adds behind counts nothing."""
+    """1 for elements of the padded input that count: those of the input and, optionally, its explicit padding. Elements
+    that a rounded-up size adds at the end do not count."""
     ones = np.ones_like(x[:1, :1])
     spatial = ((0, 0), (0, 0), *pads)
     ones = np.pad(ones, spatial, constant_values=1) if counts_pads else np.pad(ones, spatial)
@@ -284,7 +284,7 @@ def global_lp_pool(n: Call, x: Any) -> Any:
 
 @onnx_op("MaxUnpool", sizes=(2,))
 def max_unpool(n: Call, x: Any, indices: Any, wanted: Any = None) -> Any:
-    """Each element goes where it was the largest; the indices are of the smallest output."""
+    """Each element is put where it was the largest; the indices refer to the smallest possible output."""
     x, indices = n.proxies((x, indices))
     kernel = list(n["kernel_shape"])
     strides, pads = list(n["strides"] or [1] * len(kernel)), list(n["pads"] or [0] * (2 * len(kernel)))
@@ -304,7 +304,7 @@ def max_unpool(n: Call, x: Any, indices: Any, wanted: Any = None) -> Any:
 
 @onnx_op("Col2Im", sizes=(1, 2))
 def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
-    """The sum of blocks at their places: for each place in a block one padded addition."""
+    """The sum of blocks at their places, with a padded addition for each place in a block."""
     sizes, kernel = n.numbers(image, "the image's shape"), n.numbers(block, "the block's shape")
     count = len(kernel)
     strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
@@ -325,7 +325,7 @@ def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
 
 # -- transforms of signals -------------------------------------------------------------------------
 def _as_complex(x: Any) -> Any:
-    """Of values whose last axis holds real (and imaginary) parts the numbers."""
+    """The numbers for values whose last axis has the real (and imaginary) parts."""
     return x[..., 0] + 1j * x[..., 1] if shape(x)[-1] == 2 else x[..., 0]
 
 
@@ -377,7 +377,7 @@ def stft(n: Call, signal: Any, step: Any, window: Any = None, length: Any = None
 
 @onnx_op("MelWeightMatrix", sizes=(0, 1, 2))
 def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
-    """Triangles between frequencies that are apart equally in mel. Everything must be known."""
+    """Triangles between frequencies that are equally spaced in mel. All inputs must be known."""
     count, size, sampling = (n.numbers(v, "a size")[0] for v in (bins, length, rate))
     first, last = (float(n.known(v, "a frequency").reshape(-1)[0]) for v in (low, high))
     ends = 2595 * np.log10(1 + np.array([first, last]) / 700)
@@ -395,13 +395,13 @@ def mel_weight_matrix(n: Call, bins: Any, length: Any, rate: Any, low: Any, high
     return found.astype(proto.element(n["output_datatype"], "the result"))
 
 
-# -- of com.microsoft ------------------------------------------------------------------------------
+# -- ops of com.microsoft --------------------------------------------------------------------------
 same("Inverse", np.linalg.inv, domain=MICROSOFT, traced=True)
 
 
 @onnx_op("CDist", domain=MICROSOFT, traced=True)
 def cdist(n: Call, a: Any, b: Any) -> Any:
-    """Distances of the rows of two matrices."""
+    """The distances between the rows of two matrices."""
     apart = np.sum(np.square(np.expand_dims(a, 1) - b), axis=-1)
     return np.sqrt(apart) if n["metric"] == "euclidean" else apart
 
@@ -416,7 +416,7 @@ def fused_matmul(n: Call, a: Any, b: Any) -> Any:
 
 @onnx_op("FusedConv", domain=MICROSOFT)
 def fused_conv(n: Call, x: Any, weight: Any, bias: Any = None, other: Any = None) -> Any:
-    """A convolution, what is added to it, and an activation."""
+    """A convolution, an addition, and an activation."""
     n.defaults.setdefault("group", 1)
     found = conv(n, x, weight, bias)
     found = found if other is None else found + other
@@ -432,7 +432,7 @@ def fused_gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
 
 
 def _activated(n: Call, found: Any, parameters: list[float]) -> Any:
-    """The activation that an op is fused with, of a value."""
+    """A value after the activation with which an op is fused."""
     alpha, beta = (*parameters, *[0.2, 0.5][len(parameters) :])[:2]
     activations = {
         "Relu": ops.relu,

@@ -1,8 +1,8 @@
 """ONNX files as Python values: models, tensors, attributes, types.
 
-In: protobuf messages, and the folder that external data may lie in. Out: NumPy arrays, which are
-mapped where they lie in a file of their own; numbers, texts and lists; dtypes. Nothing of a file is
-run, and no file outside of the model's folder is read.
+In: protobuf messages, and the folder for external data. Out: NumPy arrays, which are mapped if they are in a
+separate file; numbers, texts and lists; dtypes. Nothing in a file is executed, and no file outside of the model's
+folder is read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fxlite.types import dtypes
 
 
 def onnx_library() -> Any:
-    """The package ``onnx``, of which only the messages and schemas are used. Raises
-    ModelImportError where it is not installed."""
+    """The package ``onnx``, of which only the messages and schemas are used. Raises ModelImportError if it is not
+    installed."""
     try:
         import onnx
     except ImportError as error:
@@ -58,8 +58,8 @@ def element(number: int, what: str) -> np.dtype[Any]:
 
 
 def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that a value is computed in: float8 and float4 as float32, integers of fewer than 8
-    bits as 8-bit ones; each other dtype itself."""
+    """The dtype in which a value is computed: float32 for float8 and float4, 8-bit integers for those of fewer bits;
+    any other dtype itself."""
     if dtype in dtypes.BY_NUMPY or dtype.kind in "OUS":
         return dtype
     if "int" in dtype.name:
@@ -69,8 +69,8 @@ def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 # -- the file --------------------------------------------------------------------------------------
 def load(source: Any) -> tuple[Any, Path | None, str]:
-    """A model (ModelProto), the folder it lies in, and what it is called in messages. ``source`` is
-    a path, the bytes of a file, or a ModelProto. Raises ModelImportError for what is none."""
+    """A model (ModelProto), its folder, and its name in messages. ``source`` is a path, the bytes of a file, or a
+    ModelProto. Raises ModelImportError for anything else."""
     onnx = onnx_library()
     if isinstance(source, onnx.ModelProto):
         return source, None, source.graph.name or "model.onnx"
@@ -95,7 +95,7 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
-    except Exception as error:  # protobuf's own DecodeError, or what its parser raises for bad text
+    except Exception as error:  # protobuf's DecodeError, or the errors of its parser for bad text
         raise ModelImportError(f"ONNX: {name} is damaged, or no ONNX file: {error}") from error
     wrong = _text_that_is_none(model)
     if wrong is not None:
@@ -106,7 +106,7 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
 
 
 def _text_that_is_none(model: Any) -> str | None:
-    """The field of a message whose bytes are no text; None where all are."""
+    """The text field of a message whose bytes are not text; None if there is none."""
     work = [model]
     while work:
         for field, value in work.pop().ListFields():
@@ -121,7 +121,7 @@ def _text_that_is_none(model: Any) -> str | None:
 
 # -- tensors ---------------------------------------------------------------------------------------
 class Tensors:
-    """Reads tensors, of which large ones may lie in files beside the model. Files are mapped."""
+    """Reads tensors; large ones may be in files next to the model, which are mapped."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -157,7 +157,7 @@ class Tensors:
         return (found != 0 if dtype.kind == "b" else found).reshape(shape)
 
     def _typed(self, tensor: Any, what: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The array of what is in a field for one type."""
+        """The array from the field for its type."""
         fields = {"float32": "float_data", "complex64": "float_data", "float64": "double_data"}
         fields |= {"complex128": "double_data", "int64": "int64_data", "uint32": "uint64_data", "uint64": "uint64_data"}
         field = fields.get(dtype.name, "int32_data")
@@ -207,7 +207,7 @@ class Tensors:
         return found
 
     def _place(self, location: str, what: str) -> Path:
-        """The file of external data, which must lie in the model's folder."""
+        """The file of external data, which must be in the model's folder."""
         if self.folder is None:
             raise ModelImportError(f"ONNX: {what} is in the file {location!r}; give the model as a path, not as bytes")
         parts = location.replace("\\", "/").split("/")
@@ -223,7 +223,7 @@ class Tensors:
 
 
 def _unpacked(raw: np.ndarray[Any, Any], dtype: np.dtype[Any], bits: int, count: int) -> np.ndarray[Any, Any]:
-    """The elements of 2 or 4 bits in bytes, the low bits first."""
+    """The elements of 2 or 4 bits from bytes, the low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     held = ((raw.reshape(-1, 1) >> shifts) & (2**bits - 1)).astype(np.uint8).reshape(-1)[:count]
     made: np.ndarray[Any, Any] = held.astype(dtype) if "int" in dtype.name else held.view(dtype)
@@ -252,5 +252,5 @@ def attribute(message: Any, tensors: Tensors) -> Any:
 
 
 def texts(entries: Any) -> Mapping[str, str]:
-    """Metadata: key -> value."""
+    """Metadata, as a dict from key to value."""
     return {e.key: e.value for e in entries}

@@ -1,7 +1,7 @@
-"""ONNX's quantization (QDQ) and integer products, onto fxlite's integer ops.
+"""ONNX's quantization (QDQ) and integer products in terms of fxlite's integer ops.
 
-Where an op of fxlite takes the types and zero points it stands for the node, and passes and kernels
-of quantized models know it; elsewhere the same integers are computed by plain ops.
+If an op of fxlite accepts the types and zero points, it represents the node, so that passes and kernels for quantized
+models recognize it. Otherwise the same integers are computed with plain ops.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def _spread(value: Any, n: Call, x: Any, axis: int, block: int) -> Any:
-    """A scale or zero point as one that broadcasts to ``x``: one number, one for each element along
-    an axis, or one for each block of elements there."""
+    """A scale or zero point that broadcasts to ``x``: a single number, one for each element along an axis, or one for
+    each block of elements there."""
     if value is None or not rank(value) or (rank(value) == 1 and is_one(shape(value)[0]) and not block):
         return value if value is None or not rank(value) else value.reshape(())
     along = axis_of(axis, rank(x))
@@ -66,7 +66,7 @@ def _quantized(n: Call, x: Any, scale: Any, zero_point: Any, wanted: np.dtype[An
     if proto.widened(wanted) in _BYTES and wide == np.float32 and scale.dtype == np.float32:
         name = "i8" if low < 0 else "u8"
         limits = {} if wanted in _BYTES else {"qmin": low, "qmax": high}
-        if scale.node.op != "get_attr":  # quantize multiplies by the reciprocal: not what a division gives
+        if scale.node.op != "get_attr":  # the op multiplies by the reciprocal instead of dividing
             x, scale = x / scale, np.float32(1)
         return n.stored_as(ops.quantize(x, scale, zero_point, name, **limits), wanted)
     if wide.kind not in "fV":
@@ -99,7 +99,7 @@ def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> An
 
 @onnx_op("DynamicQuantizeLinear", folds=False, traced=True)
 def dynamic_quantize_linear(n: Call, x: Any) -> Any:
-    """To uint8 over the range of the values and 0; where all are 0 the scale is 1, as in ONNX Runtime."""
+    """Quantizes to uint8 over the range of the values and 0; if all are 0, the scale is 1, as in ONNX Runtime."""
     high, low = np.maximum(np.max(x), np.float32(0)), np.minimum(np.min(x), np.float32(0))
     scale = np.where(high == low, np.float32(1), (high - low) / np.float32(255))
     zero_point = cast(np.round(np.minimum(np.maximum(-low / scale, np.float32(0)), np.float32(255))), np.uint8)
@@ -108,7 +108,7 @@ def dynamic_quantize_linear(n: Call, x: Any) -> Any:
 
 # -- products --------------------------------------------------------------------------------------
 def _point(value: Any) -> int | None:
-    """A zero point that is one number and known."""
+    """A zero point that is a single known number, else None."""
     if value is None:
         return 0
     held = known_value(value) if is_traced(value) else np.asarray(value)
@@ -118,7 +118,7 @@ def _point(value: Any) -> int | None:
 
 
 def _sums(n: Call, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
-    """The product of integers without their zero points, in int32."""
+    """The product of integers minus their zero points, in int32."""
     one, other = _point(a_zero), _point(b_zero)
     a, b, a_zero, b_zero = n.proxies((a, b, a_zero, b_zero))
     if one is not None and other is not None and rank(a) > 1 and rank(b) > 1:
@@ -166,7 +166,7 @@ def q_attention(
     w_zero: Any = None,
     past: Any = None,
 ) -> Any:
-    """Attention whose projections are a product of integers."""
+    """Attention whose projections are a single product of integers."""
     whole = matmul_integer_to_float(n, x, weight, x_scale, w_scale, x_zero, w_zero, *n.proxies((bias,)))
     return self_attended(n, whole, mask, past)
 
@@ -184,7 +184,7 @@ def q_gemm(
     y_scale: Any = None,
     y_zero: Any = None,
 ) -> Any:
-    """A linear layer of integers; of floats at the end where it has no scale for its result."""
+    """A linear layer of integers; the result is float if it has no scale for it."""
     a, b = (np.transpose(v) if n[which] else v for v, which in ((a, "transA"), (b, "transB")))
     sums = _sums(n, a, b, a_zero, b_zero)
     a_scale, b_scale, c, y_scale, y_zero = n.proxies((a_scale, b_scale, c, y_scale, y_zero))
@@ -221,7 +221,7 @@ def _convolution(n: Call, x: Any, weight: Any, x_zero: Any, w_zero: Any, bias: A
         return ops.int_conv2d(x, weight, bias, padding=padding, x_zero_point=one, **options)
     count = rank(x) - 2
     conv = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}[count]
-    x, weight = cast(x, np.float64), cast(weight, np.float64)  # exact: sums of products stay below 2**53
+    x, weight = cast(x, np.float64), cast(weight, np.float64)  # exact, because sums of products stay below 2**53
     if x_zero is not None:
         x = x - cast(x_zero.reshape(()), np.float64)
     if w_zero is not None:
@@ -258,7 +258,7 @@ def qlinear_conv(
     return _requantized(n, sums, x_scale, w_scale, y_scale, y_zero)
 
 
-# -- element by element, of com.microsoft ----------------------------------------------------------
+# -- element-wise ops of com.microsoft -------------------------------------------------------------
 def _real(x: Any, scale: Any, zero: Any) -> Any:
     return ops.dequantize(x, scale, zero)
 
@@ -305,13 +305,13 @@ def qlinear_concat(n: Call, y_scale: Any, y_zero: Any, *values: Any) -> Any:
     return _whole(n, np.concatenate(parts, axis=n["axis"]), y_scale, y_zero, y_zero)
 
 
-# -- weights of few bits, of com.microsoft ---------------------------------------------------------
+# -- ops of com.microsoft with weights of few bits -------------------------------------------------
 @onnx_op("MatMulNBits", domain=MICROSOFT, folds=False)
 def matmul_n_bits(
     n: Call, x: Any, packed: Any, scales: Any, zeros: Any = None, groups: Any = None, bias: Any = None
 ) -> Any:
-    """A linear layer whose weights are integers of 2, 4 or 8 bits in blocks along the features, each
-    with a scale and a zero point. They are unpacked while importing, to int8 without their zero point."""
+    """A linear layer whose weights are integers of 2, 4 or 8 bits in blocks along the features, each with a scale and a
+    zero point. While importing they are unpacked to int8, with the zero point subtracted."""
     bits, rows, depth, block = n["bits"] or 4, n["N"], n["K"], n["block_size"]
     if groups is not None or is_traced(packed) or is_traced(zeros):
         raise n.refuse("its weights must be constants, in order")
@@ -337,7 +337,7 @@ def matmul_n_bits(
 
 @onnx_op("GatherBlockQuantized", domain=MICROSOFT, folds=False)
 def gather_block_quantized(n: Call, table: Any, indices: Any, scales: Any, zeros: Any = None) -> Any:
-    """Rows of a table of integers in blocks along its last axis, as numbers."""
+    """The rows, as floats, of a table of integers that has blocks along its last axis."""
     bits, block = n["bits"] or 4, n["block_size"] or 128
     if is_traced(table) or is_traced(zeros) or n["gather_axis"] or n["quantize_axis"] not in (None, 1, -1):
         raise n.refuse("its table must be constant, its rows read, and its blocks be those of a row")

@@ -12,7 +12,7 @@ from fxlite.importing.onnx.registry import Call, axis_of, cast, is_sizes, onnx_o
 
 
 def _axes(n: Call, x: Any, given: Any) -> tuple[int, ...] | None:
-    """The axes of a reduction, attributes or an input; None where nothing is to be reduced."""
+    """The axes of a reduction, from an attribute or an input; None if nothing is reduced."""
     axes = n["axes"] if given is None else n.numbers(given, "axes")
     if axes:
         return tuple(axis_of(a, rank(x)) for a in axes)
@@ -20,7 +20,7 @@ def _axes(n: Call, x: Any, given: Any) -> tuple[int, ...] | None:
 
 
 def _sum(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
-    """A sum in the type of its elements; one that is sizes goes element by element."""
+    """A sum in the type of its elements; sizes are added one by one."""
     if is_sizes(x):
         return np.sum(x, axis=axes, keepdims=keep)
     return cast(np.sum(x, axis=axes, keepdims=keep), x.dtype)
@@ -31,7 +31,7 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
         if not is_sizes(x) and x.dtype == bool:
             return (np.any if function is np.max else np.all)(x, axis=axes, keepdims=keep)
         empty = [a for a in axes if type(x.shape[a]) is int and x.shape[a] == 0]
-        if empty:  # the identity of the reduction
+        if empty:  # the result is the identity of the reduction
             shape = [1 if a in axes else s for a, s in enumerate(x.shape)]
             kind = np.dtype(x.dtype)
             limits = (-np.inf, np.inf) if kind.kind == "f" else (np.iinfo(kind).min, np.iinfo(kind).max)
@@ -94,7 +94,7 @@ def _enter(name: str, function: Callable[..., Any]) -> None:
         found, kind = _axes(n, x, axes), x.dtype
         if name in _OF_FLOATS and np.dtype(kind).kind in "iu":
             x = cast(x, np.float64)
-        if found is None or (not found and not rank(x)):  # of a number, all of its no axes
+        if found is None or (not found and not rank(x)):  # a number has no axes
             return cast(_alone(name, x), kind)
         return cast(function(x, found, bool(n["keepdims"])), kind)
 
@@ -149,7 +149,7 @@ def cumprod(n: Call, x: Any, axis: Any) -> Any:
 
 @onnx_op("TopK", sizes=(1,))
 def topk(n: Call, x: Any, k: Any = None) -> Any:
-    """Of equal elements the first one comes first, as ONNX has it."""
+    """Equal elements keep their order, as in ONNX."""
     count = n["k"] if k is None else n.sizes(k, "K")[0]
     axis = axis_of(-1 if n["axis"] is None else n["axis"], rank(x))
     largest = n["largest"] is None or n["largest"]
@@ -160,7 +160,7 @@ def topk(n: Call, x: Any, k: Any = None) -> Any:
 
 
 def _descending(x: Any) -> Any:
-    """Keys whose rising order is the falling one of ``x``."""
+    """Keys whose ascending order is the descending order of ``x``."""
     kind = np.dtype(x.dtype).kind
     return np.invert(x) if kind in "iu" else np.logical_not(x) if kind == "b" else -x
 

@@ -1,9 +1,8 @@
-"""The table of ONNX ops: what each is in fxlite's ops, one function for one op.
+"""The table of ONNX ops, with a function for each op that expresses it in fxlite's ops.
 
-A function gets the call (attributes with their defaults, opset, what is known while importing) and
-the op's inputs: proxies, arrays that are constants, arrays of named sizes, lists that are
-sequences; None for an input that is left out. It returns the result, or a tuple of them. Differences
-between opsets are inside.
+A function gets the call (attributes with their defaults, the opset, values that are known while importing) and the
+op's inputs: proxies, constant arrays, arrays of named sizes, lists for sequences, and None for an input that is left
+out. It returns the result, or a tuple of results. It also handles differences between opsets.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """What the table has of one op. ``partly``: what of it is not done, in words. ``moves``: its
-    result holds elements of its first input as they are. ``folds``: it is computed while importing
-    where all inputs are small constants. ``sizes``: the inputs that may be arrays of named sizes."""
+    """The entry of the table for one op. ``partly``: the unsupported part, in words. ``moves``: its result consists of
+    unchanged elements of its first input. ``folds``: it is computed while importing if all inputs are small constants.
+    ``sizes``: the inputs that may be arrays of named sizes."""
 
     name: str
     domain: str
@@ -43,8 +42,9 @@ class Row:
 
 
 def counterparts() -> Iterator[tuple[Op, str, dict[str, str]]]:
-    """Ops that ONNX has, too, as their records say: fxlite's op, the name of ONNX's, and its attributes with the
-    parameters that they are. The importer enters each; what writes ONNX (fxlite.codegen.onnx) reads them."""
+    """The ops that exist in ONNX, too, according to their records: fxlite's op, the name in ONNX, and ONNX's
+    attributes with the corresponding parameters. The importer adds them to the table; the ONNX exporter
+    (fxlite.codegen.onnx) also reads them."""
     for op in REGISTRY.values():
         if op.onnx:
             name, *attributes = op.onnx.split()
@@ -65,8 +65,7 @@ def onnx_op(
     sizes: tuple[int, ...] = (),
     traced: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function into the table under these names of ops. ``traced``: it is given all of its inputs as
-    traced values."""
+    """Add a function to the table under these names of ops. ``traced``: it gets all of its inputs as traced values."""
 
     def enter(function: Callable[..., Any]) -> Callable[..., Any]:
         def on_proxies(n: Call, *values: Any) -> Any:
@@ -80,7 +79,7 @@ def onnx_op(
 
 
 def same(name: str, function: Callable[..., Any], *attributes: str, **facts: Any) -> None:
-    """Enter a function of the inputs, and behind them of these attributes."""
+    """Add a function that takes the inputs, followed by these attributes."""
 
     @onnx_op(name, **facts)
     def call(n: Call, *values: Any) -> Any:
@@ -88,8 +87,8 @@ def same(name: str, function: Callable[..., Any], *attributes: str, **facts: Any
 
 
 class Unknown(ModelImportError):
-    """A value has to be known while importing and is not: ``inputs`` are the inputs of the model
-    that it is computed from."""
+    """A value must be known while importing, but is not; ``inputs`` are the inputs of the model from which it is
+    computed."""
 
     inputs: tuple[str, ...] = ()
 
@@ -106,32 +105,32 @@ class Call:
     defaults: dict[str, Any]
     n_outputs: int
     wanted: tuple[bool, ...]
-    """Of each output whether anybody reads it."""
+    """For each output, whether it is read."""
     env: Any = None
-    """The values around, which graphs among the attributes see."""
+    """The surrounding values, which are visible in graphs among the attributes."""
 
     def __getitem__(self, attribute: str) -> Any:
         """An attribute, its default in this opset, or None."""
         return self.attributes.get(attribute, self.defaults.get(attribute))
 
     def wants(self, output: int) -> bool:
-        """Whether anybody reads the output of that number."""
+        """Whether the output with that number is read."""
         return output < len(self.wanted) and self.wanted[output]
 
     def refuse(self, problem: str) -> ModelImportError:
-        """The error for what is not done of an op; the node is named around it."""
+        """The error for an unsupported use of an op; the caller adds the name of the node."""
         return ModelImportError(problem)
 
     # -- values -------------------------------------------------------------------------------
     def sizes(self, value: Any, what: str) -> list[Any]:
-        """Integers that must be known while importing, numbers or named sizes: a shape, axes,
-        paddings. Raises Unknown, which names the inputs of the model that they depend on."""
+        """Integers that must be known while importing (numbers or named sizes), such as a shape, axes or paddings.
+        Raises Unknown, which names the inputs of the model on which they depend."""
         found = self.known(value, what)
         flat = np.asarray(found).reshape(-1)
         return [v if is_named(v) else int(v) for v in flat]
 
     def numbers(self, value: Any, what: str) -> list[int]:
-        """Integers that must be known while importing, and may not depend on named sizes."""
+        """Integers that must be known while importing and must not depend on named sizes."""
         found = self.sizes(value, what)
         if any(map(is_named, found)):
             raise self.refuse(f"{what} is {found}, and must be numbers")
@@ -153,19 +152,19 @@ class Call:
         raise error
 
     def dtype(self, value: Any) -> np.dtype[Any]:
-        """The element type that ONNX has for a value: also one that is computed in a wider dtype."""
+        """The element type of a value in ONNX, even if it is computed in a wider dtype."""
         return self.walk.dtype_of(value)
 
     def stored_as(self, value: Any, dtype: np.dtype[Any]) -> Any:
-        """A value whose elements are of ``dtype`` in ONNX and of a wider one here."""
+        """A value whose elements have ``dtype`` in ONNX and a wider dtype here."""
         return self.walk.stored_as(value, dtype)
 
     def proxy(self, value: Any) -> Any:
-        """A value as a traced one."""
+        """A value as a traced value."""
         return self.walk.as_proxy(value)
 
     def proxies(self, values: Sequence[Any]) -> list[Any]:
-        """Values as traced ones."""
+        """Values as traced values."""
         return [self.proxy(v) for v in values]
 
 
@@ -180,14 +179,14 @@ def shape(value: Any) -> tuple[Any, ...]:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front. Raises ModelImportError for one that is not there."""
+    """An axis counted from 0. Raises ModelImportError if it does not exist."""
     if not -rank <= axis < max(rank, 1):
         raise ValueError(f"axis {axis} is out of range for rank {rank}")
     return axis % rank if rank else 0
 
 
 def is_one(size: Any) -> bool:
-    """Whether a size is the number 1; a named one, with which nothing can be compared, is not."""
+    """Whether a size is the number 1; False for a named size, which cannot be compared."""
     return type(size) is int and size == 1
 
 
@@ -197,32 +196,32 @@ def is_sizes(value: Any) -> bool:
 
 
 def as_sizes(values: Any) -> np.ndarray[Any, Any]:
-    """Sizes as an array: of int64 where all are numbers, else of objects."""
+    """Sizes as an array, of int64 if all are numbers, else of objects."""
     found = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):  # NumPy would look for arrays among them
+    for place, value in enumerate(values):  # NumPy would search them for arrays
         found[place] = value if is_named(value) else int(value)
     return settled(found)
 
 
 def is_named(size: Any) -> bool:
-    """Whether a size is no number: it has a name, or is computed."""
+    """Whether a size is not a number, because it is named or computed."""
     return isinstance(size, NamedDim) or is_traced(size)
 
 
 def broadcast(value: Any, sizes: tuple[Any, ...]) -> Any:
-    """A value in a shape of which one size may be computed."""
+    """A value broadcast to a shape, one size of which may be computed."""
     if isinstance(value, Masked) or not any(map(is_traced, sizes)):
         return np.broadcast_to(value, sizes)
     return counted(value.tracer, sizes, lambda known: np.broadcast_to(value, known))
 
 
 def settled(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array of sizes as one of int64 where all of them are numbers."""
+    """An array of sizes, as int64 if all of them are numbers."""
     return found if any(map(is_named, found.flat)) else found.astype(np.int64)
 
 
 def cast(value: Any, dtype: Any) -> Any:
-    """A value in another dtype, as NumPy casts; itself where it has it."""
+    """A value cast to another dtype as in NumPy; unchanged if it already has that dtype."""
     wanted = np.dtype(dtype)
     if value.dtype == wanted:
         return value

@@ -1,10 +1,8 @@
-"""The walk over an ONNX graph: each node's function of the table is called on the values of its
-inputs, in order.
+"""The walk over an ONNX graph: for each node in order, the table's function is called with the values of its inputs.
 
-In: a graph, values of its inputs and weights. Out: values of its outputs. A value is a proxy, an
-array that is a constant (small ones are computed with while importing), an array of named sizes, a
-list (a sequence) or None (an optional that is empty). Functions of the model, and ops that have no
-row in the table but a definition in other ops, are walked in their place.
+In: a graph, and values of its inputs and weights. Out: the values of its outputs. A value is a proxy, a constant array
+(small ones are folded while importing), an array of named sizes, a list (a sequence) or None (an empty optional).
+Functions of the model, and ops that are not in the table but are defined in terms of other ops, are expanded.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ from fxlite.types.shapes import NamedDim
 #: Elements of constants up to which a node is computed while importing. Weights are larger, and what
 #: is computed of them stays in the graph.
 _MOST_FOLDED = 4096
-_DEEPEST = 60  # functions in functions
+_DEEPEST = 60  # levels of functions inside functions
 
 Env = MutableMapping[str, Any]
 
 
 class Walk:
-    """One model's walk. ``functions`` are those that the model brings, by domain and name; ``producer`` is the
-    program that wrote it."""
+    """The walk over one model. ``functions`` are those of the model, by domain and name; ``producer`` is the program
+    that wrote it."""
 
     def __init__(
         self, importer: Importer, tensors: proto.Tensors, functions: Mapping[tuple[str, str], Any], producer: str = ""
@@ -48,14 +46,14 @@ class Walk:
         self._prefix = ""
         self._depth = 0
         self._storage: dict[Node, np.dtype[Any]] = {}
-        self._short: dict[int, Any] = {}  # by their ids
+        self._short: dict[int, Any] = {}  # arrays of sizes that are int32 in ONNX, by id
         self._schemas: dict[tuple[str, str, int], Any] = {}
         self._references: list[Mapping[str, Any]] = []
         self.env: Env = ChainMap()
 
     # -- graphs -------------------------------------------------------------------------------
     def run(self, nodes: Iterable[Any], outputs: Sequence[str], env: Env) -> list[Any]:
-        """Walk nodes; the values of the outputs."""
+        """Walk over nodes; returns the values of the outputs."""
         nodes = list(nodes)
         read = {*outputs, *(name for node in nodes for name in _names_read(node))}
         before, self.env = self.env, env
@@ -70,7 +68,7 @@ class Walk:
             self.env = before
 
     def body(self, graph: Any, values: Sequence[Any], env: Env) -> list[Any]:
-        """Walk the graph of an attribute, which sees the values around it."""
+        """Walk over the graph of an attribute, in which the surrounding values are visible."""
         inner: Env = ChainMap({}, *(env.maps if isinstance(env, ChainMap) else [env]))
         for tensor in graph.initializer:
             inner[tensor.name] = self.tensors.read(tensor)
@@ -140,7 +138,7 @@ class Walk:
                 if sum(getattr(v, "size", 0) for v in found if isinstance(v, np.ndarray)) <= _MOST_FOLDED:
                     return found
             except (FxliteError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError):
-                pass  # as a part of the graph, where it says what is wrong
+                pass  # recording it as part of the graph raises the right error
             finally:
                 active_tracer.reset(token)
         given = [self._operand(v, i in row.sizes) for i, v in enumerate(values)]
@@ -155,14 +153,14 @@ class Walk:
         return found
 
     def _operand(self, value: Any, may_be_sizes: bool) -> Any:
-        """An input of an op that is part of the graph."""
+        """An input for an op that is recorded in the graph."""
         if isinstance(value, np.ndarray) and not may_be_sizes and (is_sizes(value) or _is_narrow(value)):
             return self.as_proxy(value)
         return value
 
     # -- functions ----------------------------------------------------------------------------
     def _function(self, function: Any, node: Any, values: Sequence[Any], attributes: dict[str, Any]) -> list[Any]:
-        """Walk a function of the model, or the definition of an op."""
+        """Walk over a function of the model, or the definition of an op."""
         if self._depth > _DEEPEST:
             raise ModelImportError("ONNX: functions call each other too deeply, or in a circle")
         defaults = {a.name: proto.attribute(a, self.tensors) for a in function.attribute_proto}
@@ -199,12 +197,12 @@ class Walk:
             defs = proto.onnx_library().defs
             try:
                 self._schemas[key] = defs.get_schema(op, opset, domain)
-            except Exception:  # onnx's own SchemaError: an op that it does not know
+            except Exception:  # onnx raises SchemaError for an op that it does not know
                 self._schemas[key] = None
         return self._schemas[key]
 
     def _types(self, values: Sequence[Any]) -> list[Any]:
-        """The types of values, as ONNX's definitions of ops ask for them."""
+        """The types of values, in the form that ONNX's definitions of ops need."""
         make = proto.onnx_library().helper.make_tensor_type_proto
         found = []
         for value in values:
@@ -217,8 +215,8 @@ class Walk:
 
     # -- places -------------------------------------------------------------------------------
     def _origin(self, node: Any) -> tuple[Scope | None, Location]:
-        """The scope of a node, from its name or what its exporter noted, and its place: that in the
-        user's program where the exporter noted it, else its number in the model."""
+        """The scope of a node, from its name or the exporter's metadata, and its place: that in the user's program if
+        the exporter recorded it, else its number in the model."""
         notes = proto.texts(node.metadata_props)
         text = f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)})"
         path, class_ = scope_path((self._prefix + node.name).rpartition("/")[0]), ""
@@ -236,7 +234,7 @@ class Walk:
         return self.importer.scope(path, class_), loc
 
     def inputs_of(self, value: Any) -> tuple[str, ...]:
-        """The inputs of the model that a value is computed from, by their own names."""
+        """The inputs of the model from which a value is computed, by their original names."""
         renamed, found = self.importer.names.renamed, dict[str, None]()
         seen: set[Node] = set()
         work = [value.node]
@@ -257,7 +255,7 @@ class Walk:
 
     # -- values -------------------------------------------------------------------------------
     def as_proxy(self, value: Any) -> Any:
-        """A value as a traced one; one of a dtype that fxlite lacks is widened."""
+        """A value as a traced value; if fxlite lacks its dtype, it is widened."""
         if self.is_short(value):
             return self.importer.as_proxy(value).astype(np.int32)
         if isinstance(value, np.ndarray) and _is_narrow(value):
@@ -265,7 +263,7 @@ class Walk:
         return self.importer.as_proxy(value)
 
     def dtype_of(self, value: Any) -> np.dtype[Any]:
-        """The dtype that ONNX has for a value."""
+        """The dtype of a value in ONNX."""
         if is_traced(value):
             return self._storage.get(value.node, value.dtype)
         if isinstance(value, Masked):
@@ -275,11 +273,11 @@ class Walk:
         return np.asarray(value).dtype
 
     def is_short(self, value: Any) -> bool:
-        """Whether it is an array of named sizes that ONNX has as int32, as converters from TensorFlow do."""
+        """Whether a value is an array of named sizes that is int32 in ONNX, as from converters of TensorFlow models."""
         return id(value) in self._short
 
     def stored_as(self, value: Any, dtype: np.dtype[Any]) -> Any:
-        """A value of the wider dtype, noted as one of ``dtype``."""
+        """A value with the wider dtype, registered as one of ``dtype``."""
         if is_traced(value):
             self._storage[value.node] = dtype
             return value
@@ -297,7 +295,7 @@ def _is_narrow(value: np.ndarray[Any, Any]) -> bool:
 
 
 def _listed(text: str) -> list[str]:
-    """A list of texts as Python writes it; empty for anything else."""
+    """The list of texts that a Python literal stands for; empty for any other text."""
     try:
         found = ast.literal_eval(text) if text.startswith("[") and len(text) < 10_000 else []
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -306,7 +304,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _as_values(result: Any) -> list[Any]:
-    """The results of an op as values: NumPy's numbers as arrays, sizes as arrays of them."""
+    """The results of an op as values: NumPy numbers become arrays, and sizes become arrays of sizes."""
     found = []
     for value in result if isinstance(result, tuple) else (result,):
         if isinstance(value, NamedDim):
@@ -323,7 +321,7 @@ def _as_values(result: Any) -> list[Any]:
 
 
 def _names_read(node: Any) -> list[str]:
-    """The names that a node reads, those inside its graphs among them."""
+    """The names that a node reads, including those inside its graphs."""
     found = list(node.input)
     for message in node.attribute:
         for graph in [message.g] if message.type == 5 else message.graphs:
@@ -345,7 +343,7 @@ def _defaults(schema: Any) -> dict[str, Any]:
 
 
 def _function_of(schema: Any, node: Any, types: Sequence[Any], opset: int) -> Any:
-    """What ONNX defines an op by, in other ops; None where it does not."""
+    """ONNX's definition of an op in terms of other ops; None if there is none."""
     if schema is None:
         return None
     onnx = proto.onnx_library()
