@@ -72,7 +72,7 @@ class Body(BodyBuilder):
         """Called before a place is set."""
 
     def note_doubt(self, memory: Memory) -> None:
-        """What stands in memory is about to be in doubt."""
+        """Called before the contents of a memory are marked as unknown."""
         if self.parent is not None:
             self.parent.note_doubt(memory)
 

@@ -130,7 +130,7 @@ class Loop:
         self.extra: list[Place] = []  # attributes and items that the body sets
         self.fixed: dict[Place, Unavailable | None] = {}
         self.roots = [r for r in self.hint.roots if self._is_around(r)]
-        self.doubts: dict[Memory, str] = {}  # that a round leaves in memory around the loop
+        self.doubts: dict[Memory, str] = {}  # memories around the loop that a round leaves in doubt, and why
         self.leaving: list[str] = []  # the jumps that may leave the loop
         self.changes = False  # whether a round changes the form, shape or dtype of a value
 
@@ -243,7 +243,7 @@ class Loop:
             entry.inner = entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs))
             place.set(entry.inner)
             for before, inner in zip(entry.values, entry.inputs):
-                if is_traced(before) and before.type.shape:  # in the first round, what is written there shows here
+                if is_traced(before) and before.type.shape:  # in the first round, writes to one show in the other
                     memory_of(inner).link(memory_of(before).family)
         for memory, why in self.doubts.items():
             leave_in_doubt(self.tracer, (memory,), why)
@@ -381,7 +381,7 @@ class Loop:
             if reason is None and not is_same(value, before):
                 learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
         found = {} if learned else {m: why for m, why in way.doubts.items() if self._is_around(m.root)}
-        learned = learned or not found.keys() <= self.doubts.keys()  # a round has read there, and the next one must not
+        learned = learned or not found.keys() <= self.doubts.keys()  # the next round must not read there
         self.doubts = found
         return learned
 
@@ -668,7 +668,7 @@ def _is_selected(entry: _Entry) -> bool:
 
 
 def _is_written(entry: _Entry, region: Region) -> bool:
-    """Whether a round writes into what is carried."""
+    """Whether a round writes into a carried value."""
     return any(root_of(view_of(leaf)) in region.written for leaf in entry.inputs if is_traced(leaf))
 
 

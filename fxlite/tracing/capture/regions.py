@@ -392,7 +392,7 @@ class Way:
             self._put(*before)
 
     def leave_doubts(self) -> None:
-        """Behind the region it is not known either what stands in memory."""
+        """Mark what the region leaves in doubt as unknown after it, too."""
         tracer = self.region.tracer
         for memory, why in self.doubts.items():
             leave_in_doubt(tracer, (memory,), why)
@@ -587,8 +587,8 @@ def note(tracer: Tracer, place: Place) -> None:
 
 
 def note_shared(leaves: Sequence[tuple[Sequence[Any], Any]]) -> None:
-    """Results of a region, with what they are on each way: each may be an array that is handed on, or a view of it, or
-    not, and what is written into one of them from now on leaves the other in doubt."""
+    """Record which memory the results of a region may share, given their values on each way: a result may be an array
+    that is handed on, or a view of it, and then a write into one of them leaves the other in doubt."""
     arrays = [
         ([memory_of(value) if _is_array(value) else None for value in values], memory_of(result))
         for values, result in leaves
@@ -615,7 +615,7 @@ def is_callers(root: View) -> bool:
 
 
 def share(memory: Memory, own: Memory, why: str) -> None:
-    """Note that a result with memory of its ``own`` may be what stands in another one."""
+    """Record that a result, with memory of its ``own``, may be in another memory."""
     if memory.refusal or is_callers(memory.root):
         own.refusal = own.refusal or f"may share memory with {memory.root.node.name}, {why}"
     own.hand_on((memory,))

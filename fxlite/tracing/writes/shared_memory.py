@@ -46,11 +46,11 @@ class Writes:
 
 
 class Memory:
-    """Memory that one value of the program owns. ``refusal``: why the program must not write here.
-    ``doubt``: why it is not known what stands here after a write. Both "" mostly. ``is_number``: it
-    is a NumPy number, which is immutable; None if that, or an array of rank 0. ``root``: the view that
-    owns it. ``kin``: other memory that may be this one, so that a write here leaves it in doubt.
-    ``handed_on``: of what a branch or loop leaves, the memory that it was given."""
+    """Memory that one value of the program owns. ``refusal``: why the program must not write here; ``doubt``: why the
+    contents are not known after a write; both are usually "". ``is_number``: whether it is a NumPy number, which is
+    immutable; None if it may be a number or an array of rank 0. ``root``: the view that owns it. ``kin``: other
+    memories that may be the same one, so that a write here makes their contents unknown. ``handed_on``: for results of
+    branches and loops, the memories that they were given."""
 
     __slots__ = ("doubt", "handed_on", "is_number", "kin", "refusal", "root")
 
@@ -65,22 +65,22 @@ class Memory:
 
     @property
     def origins(self) -> set[Memory]:
-        """The memory that this is, or may be."""
+        """The memories that this is, or was given, and so may be."""
         return {self, *self.handed_on}
 
     @property
     def family(self) -> set[Memory]:
-        """This and all that may share it."""
+        """This memory and all that may be the same one."""
         return {self, *self.kin}
 
     def link(self, others: Iterable[Memory]) -> None:
-        """Note that other memory may be this one."""
+        """Record that other memories may be the same as this one."""
         for other in others:
             if other is not self and other not in self.kin:
                 self.kin, other.kin = (*self.kin, other), (*other.kin, self)
 
     def hand_on(self, others: Iterable[Memory]) -> None:
-        """Note what this was made of."""
+        """Record which memories this was given."""
         self.handed_on = (*{*self.handed_on, *others} - {self},)
 
 
@@ -230,7 +230,7 @@ def fresh(proxy: Proxy, in_c_order: bool = False, number: bool | None = False) -
 
 
 def copy_of(proxy: Proxy) -> Proxy:
-    """What NumPy copies when it is selected: the same value in memory of its own, of which nothing is recorded yet."""
+    """A copy, as NumPy makes of selected elements: the same node with memory of its own. Nothing is recorded."""
     made = proxy.tracer.proxy(proxy.node)
     made._view = View(made._node, Memory(), proxy.tracer.writes.count)
     made._view.copied, made._view.home = True, proxy.tracer.graph
@@ -238,7 +238,7 @@ def copy_of(proxy: Proxy) -> Proxy:
 
 
 def may_hold(made: Proxy, value: Proxy) -> None:
-    """``made`` may stand in the memory of a value: what is written into one leaves the other in doubt."""
+    """Record that ``made`` may be in the memory of ``value``: a write into one leaves the other in doubt."""
     memory_of(made).link(memory_of(value).family)
     memory_of(made).hand_on(memory_of(value).origins)
 
@@ -264,7 +264,7 @@ def attach_whole(result: Proxy, base: Proxy) -> Proxy:
 
 
 def may_be_same(one: Proxy, other: Proxy) -> bool:
-    """Whether two values have one memory, or may have."""
+    """Whether two values share memory, or may share it."""
     return memory_of(one) in memory_of(other).family
 
 
@@ -276,14 +276,14 @@ def root_of(view: View) -> View:
 
 
 def memory_of(proxy: Proxy) -> Memory:
-    """The memory in which a value stands."""
+    """The memory that contains a value."""
     memory = root_of(view_of(proxy)).memory
     assert memory is not None
     return memory
 
 
 def leave_in_doubt(tracer: Tracer, memories: Iterable[Memory], why: str) -> None:
-    """From now on it is not known what stands in memory; the body around notes that."""
+    """Mark the contents of memories as unknown from now on; the body around it notes that."""
     for memory in memories:
         if not memory.doubt:
             if tracer.bodies:
