@@ -10,6 +10,8 @@ results as a flat tuple. Out: arrays in the order of the graph's inputs, and res
 structure.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
