@@ -90,10 +90,10 @@ class Nest:
                 continue
             check = _check_key(node)
             same = self.checks.get(check) if check else None
-            if same is not None and id(same) in self.bound:  # checked already, for another reader
+            if same is not None and id(same) in self.bound:  # already checked for another reader
                 rewritten[id(node)] = self.bound[id(same)]
                 continue
-            if same is not None and id(same) in self.bound:  # already checked for another reader
+            if check:
                 self.checks[check] = node
             new = expr.with_label(_rebuild(node, rewritten), node.label)
             if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):

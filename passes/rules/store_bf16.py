@@ -46,6 +46,8 @@ def store_bf16(gm: GraphModule, tiles: bool = False) -> None:
     input of a 3x3 convolution of stride 1, because Winograd's algorithm rounds transformed points
     instead of pixels, unless the processor multiplies ``tiles`` of bf16 (AMX), which take the pixels.
     Run it after channels_last and merge_linears."""
+    results = set(gm.graph.output_node().all_input_nodes)
+    chosen: set[Node] = set()
     for node in reversed(gm.graph.nodes):
         if node in results or not _may_be_stored(node):
             continue

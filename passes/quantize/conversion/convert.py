@@ -58,7 +58,7 @@ def convert_cast(forms: Forms, node: Node, qconfig: QConfig) -> None:
     narrow = dtypes.dtype(target)
     before = after = 0
 
-    except FxliteError:  # an op that takes only float32
+    def operand(value: Node) -> Node:
         nonlocal before, after
         if not is_float32(value):
             return forms.float_of(value)
