@@ -1,5 +1,4 @@
-"""Ambient state: the active tracer of a thread, the random generator, and pauses of the garbage collector.
-"""
+"""Ambient state: the active tracer of a thread, the random generator, and pauses of the garbage collector."""
 
 from __future__ import annotations
 

@@ -447,9 +447,7 @@ binary(
     of_bools="and",
 )
 binary("atan2", np.arctan2, "Angle of the point (y, x): ``arctan2(x, y)``.", cost=8, ulp=1.7)
-binary(
-    "hypot", np.hypot, "``sqrt(x * x + y * y)``, without overflow in between.", cost=8, ulp=0.6, commutative=True
-)
+binary("hypot", np.hypot, "``sqrt(x * x + y * y)``, without overflow in between.", cost=8, ulp=0.6, commutative=True)
 binary(
     "logaddexp",
     np.logaddexp,
@@ -782,7 +780,9 @@ unary(
 )
 _SPECIALS = ["f32[9]!; f64[3,3]!; f16[4]; bf16[7]!"]
 unary("isnan", np.isnan, "True where NaN.", onnx="IsNaN", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
-unary("isinf", np.isinf, "True where x is infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS)
+unary(
+    "isinf", np.isinf, "True where x is infinite.", onnx="IsInf", rule=floating, result=dtypes.bool_, samples=_SPECIALS
+)
 unary(
     "isfinite",
     np.isfinite,

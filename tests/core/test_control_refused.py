@@ -312,7 +312,47 @@ def exchanged_in_rounds(x: Any) -> Any:
     return b.sum() + c.sum()
 
 
-_NAMED_TWICE = [exchanged_selections, one_selection_under_two_names, a_selection_or_another, exchanged_in_rounds]
+def a_name_of_a_name(x: Any) -> Any:
+    a, b, c = x + 0, x + 1, x * 3
+    d = a if x[0] > 0 else b
+    e = d if x[1] > 0 else c
+    a[0] = 100
+    return e.sum()
+
+
+def returned_by_a_round(x: Any) -> Any:
+    a = x + 0
+
+    def found(v: Any) -> Any:
+        for i in range(40):
+            if x[i % 5] > 2:
+                return v
+        return v * 2
+
+    found(a)[0] = 100
+    return a.sum()
+
+
+def read_in_the_next_round(x: Any) -> Any:
+    a, s = x + 0, 0.0
+    names = [a]
+    for i in range(40):
+        s = s + names[0].sum()
+        a[0] = i
+        if x[i % 5] > 2:
+            a = a * 2
+    return s
+
+
+_NAMED_TWICE = [
+    exchanged_selections,
+    one_selection_under_two_names,
+    a_selection_or_another,
+    exchanged_in_rounds,
+    a_name_of_a_name,
+    returned_by_a_round,
+    read_in_the_next_round,
+]
 
 
 @pytest.mark.parametrize("program", _NAMED_TWICE)

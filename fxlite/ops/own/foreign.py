@@ -1,5 +1,4 @@
-"""Ops that call a function of a program: the facts about its origin that files and generated source need.
-"""
+"""Ops that call a function of a program: the facts about its origin that files and generated source need."""
 
 from __future__ import annotations
 

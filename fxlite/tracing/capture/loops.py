@@ -510,13 +510,13 @@ class Loop:
         found = Outcome()
         for name in self.leaving:
             found.flags[name] = next(results)
-        self._leave(results, way, kept)
+        values = self._leave(results, way, kept, returned)
         for memory, why in given_away:
             leave_in_doubt(self.tracer, (memory,), why)
         self.tracer.writes.count += bool(given_away)
         way.leave_doubts()
         if returned is not None:
-            found.value = returned.built(results)
+            found.value = returned.built(values)
         if condition is not None and condition.outcome is True and len(self.leaving) == 1:
             found.flags[self.leaving[0]] = True  # it cannot end in any other way
         return found
@@ -593,8 +593,10 @@ class Loop:
                     found.append((place.name, before, inner, last))
         return found
 
-    def _leave(self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]]) -> None:
-        """Set the places that the loop has set to its results."""
+    def _leave(
+        self, results: Any, way: Way, kept: Sequence[tuple[Place, list[Any], _Entry]], returned: _Entry | None
+    ) -> list[Any]:
+        """Set the places that the loop has set to its results. Returns the leaves of the returned value."""
         tracer, variables, done = self.tracer, self.variables, set[Place]()
         leaves: list[_Leaf] = []
         ends: dict[Place, list[Any]] = {}
@@ -614,7 +616,8 @@ class Loop:
             leaves += ((FILLER, None, last, result) for last, result in zip(entry.values, values))
             assign(tracer, place, entry.built(values))
             done.add(place)
-        self._note_shared(way, leaves)
+        ended = [] if returned is None else [(FILLER, None, last, next(results)) for last in returned.values]
+        self._note_shared(way, [*leaves, *ended])
         for place, reason in self.fixed.items():
             if reason is not None and place not in done:
                 assign(tracer, place, reason)
@@ -626,6 +629,7 @@ class Loop:
             if place.get() is MISSING or place.name not in variables.exposed:
                 unset = isinstance(after, Unavailable)
                 assign(tracer, place, after if unset else self._unset(place))
+        return [result for *_, result in ended]
 
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
         """Record which other arrays those after the loop may be: the values that a round passes on under this name or,
