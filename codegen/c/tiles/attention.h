@@ -75,19 +75,37 @@ static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
 {
     for (; count % T_lanes != 0; count++)
         scores[count] = -INFINITY;
-    T now = *highest;
+    /* Several maxima and sums: each vector of one waits for the one before. */
+    const int64_t part = count / (4 * T_lanes) * T_lanes;
+    const T *const second = scores + part, *const third = second + part, *const last = third + part;
+    T now = *highest, most = now, most_2 = now, most_3 = now;
+    #pragma omp simd reduction(max: now, most, most_2, most_3)
+    for (int64_t j = 0; j < part; j++) {
+        now = scores[j] > now ? scores[j] : now;
+        most = second[j] > most ? second[j] : most;
+        most_2 = third[j] > most_2 ? third[j] : most_2;
+        most_3 = last[j] > most_3 ? last[j] : most_3;
+    }
+    now = most > now ? most : now;
+    most_2 = most_3 > most_2 ? most_3 : most_2;
+    now = most_2 > now ? most_2 : now;
     #pragma omp simd reduction(max: now)
-    for (int64_t j = 0; j < count; j++)
+    for (int64_t j = 4 * part; j < count; j++)
         now = scores[j] > now ? scores[j] : now;
     const T shift = now == -INFINITY ? 0 : now; /* if nothing is kept so far, all weights are 0 */
     #pragma omp simd
     for (int64_t j = 0; j < count; j++)
         scores[j] = EXP_WEIGHT(scores[j] - shift);
-    T_vec sums = {0};
-    for (int64_t j = 0; j < count; j += T_lanes)
-        sums += *(const T_vec *)(scores + j);
+    T_vec sums[4] = {0};
+    int64_t done = 0;
+    for (; done + 4 * T_lanes <= count; done += 4 * T_lanes)
+        #pragma GCC unroll 4
+        for (int v = 0; v < 4; v++)
+            sums[v] += *(const T_vec *)(scores + done + v * T_lanes);
+    for (; done < count; done += T_lanes)
+        sums[0] += *(const T_vec *)(scores + done);
     const T factor = *highest == -INFINITY ? 0 : EXP_WEIGHT(*highest - shift);
-    *total = *total * factor + add_lanes_T(sums);
+    *total = *total * factor + add_lanes_T((sums[0] + sums[1]) + (sums[2] + sums[3]));
     *highest = now;
     return factor;
 }
