@@ -76,6 +76,8 @@ class Panels(Walk):
     """Bytes of the image for one row or group of rows."""
     padded: bool
     """Whether images are copied before they are read."""
+    most_pixels = symbol("TILE_ROWS")
+    """The most pixels of a tile."""
     slack: Size = 0
     """Bytes after the copies that may be read."""
 
@@ -119,6 +121,8 @@ class Panels(Walk):
         order = [*extents]
         if self.is_large and self.images != 1:
             order = ["group", "panel", "n", "row_block"]
+        elif spec.x_last and spec.groups != 1:  # the pixels of all groups are next to each other
+            order = ["n", "row_block", "group", "panel"]
         with self.parallel(*((name, extents[name]) for name in order)) as found:
             n, group, block, panel = (found[order.index(name)] for name in extents)
             rest = spec.group_outputs - panel * width
@@ -298,7 +302,7 @@ class Taps(Panels):
 
     def tiles(self, first: Pointer, row: Index, n: Index, k_0: Index) -> None:
         """Print the pixels of a row, in tiles whose widths differ by at most one."""
-        tiles = self.body.let("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
+        tiles = self.body.let("tiles", divide_up(self.out_w, self.most_pixels))
         with self.body.loop("tile_index", tiles) as tile:
             self.tile(first, row, *self.pixels_of(tile, tiles), n, k_0)
 
@@ -340,19 +344,29 @@ class RunTaps(Taps):
         return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
 
     def declare_tile(self) -> None:
-        if self.blocks == 1:
+        if self.is_narrow:
+            self.body.put(f"{self.ctype} tile[NARROW_ROWS*{self.width}];")
+        elif self.blocks == 1:
             super().declare_tile()
 
     def sum_up(self, count: Size, pixel: Pointer, step: Index) -> None:
-        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights", "nothing_ahead()", 0, "tile"
-        self.body.call(f"sum_runs_{self.ctype}", *what)
+        what = count, self.columns, self.runs, "run", self.length, pixel, step, "weights"
+        if self.is_narrow:
+            self.body.call(f"sum_narrow_runs_{self.ctype}", *what, "tile")
+        else:
+            self.body.call(f"sum_runs_{self.ctype}", *what, "nothing_ahead()", 0, "tile")
 
     def prepare(self) -> None:
         super().prepare()
         #: Whether tasks are of tiles, of which a single long row has many, and not of rows.
         self.by_tiles = self.blocks > 1 or self.out_h == 1
+        #: Whether the channels of a group fill at most half of a panel.
+        self.is_narrow = self.blocks == 1 and self.spec.group_outputs <= self.width // 2
+        if self.is_narrow:
+            rows = symbol(f"narrow_rows_{self.ctype}({bare(self.spec.group_outputs)})")
+            self.most_pixels = self.name("most_pixels", rows)
         if self.by_tiles:
-            self.tiles_across = self.name("tiles", divide_up(self.out_w, symbol("TILE_ROWS")))
+            self.tiles_across = self.name("tiles", divide_up(self.out_w, self.most_pixels))
             self.rows, self.row_bytes = self.out_h * self.tiles_across, self.row_bytes // self.tiles_across
 
     def task(self, block: Index, blocks: Index, n: Index, k_0: Index) -> None:

@@ -156,8 +156,8 @@ static TILE_INLINE void sum_run_pixels_V(
     int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
 {
     const int64_t most = steps_between(ahead, depth);
-    V sum[TILE_ROWS][2], b_k[2];
-    #pragma GCC unroll 16
+    V sum[NARROW_ROWS][2], b_k[2];
+    #pragma GCC unroll 24
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
@@ -165,6 +165,8 @@ static TILE_INLINE void sum_run_pixels_V(
     }
     for (int r = 0; r < runs; r++, b += depth * T_panel) {
         const T *const x_r = x + run[r], *const x_6 = opaque_pointer(x_r + 6 * pixel_step);
+        const T *const x_12 = pixels > 12 ? opaque_pointer(x_6 + 6 * pixel_step) : x_6;
+        const T *const x_18 = pixels > 18 ? opaque_pointer(x_12 + 6 * pixel_step) : x_6;
         for (int64_t first = 0; first < depth; first += most) {
             const int64_t end = depth - first > most ? first + most : depth;
             fetch_steps(ahead, r * depth + first, r * depth + end);
@@ -172,13 +174,14 @@ static TILE_INLINE void sum_run_pixels_V(
             for (int64_t k = first; k < end; k++) {
                 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++) {
-                    if (STEPS_AHEAD)
+                    if (STEPS_AHEAD && vectors > 1)
                         PREFETCH(b + (k + STEPS_AHEAD) * T_panel + v * V_lanes, 0, 3);
                     b_k[v] = *(const volatile V *)(b + k * T_panel + v * V_lanes);
                 }
-                #pragma GCC unroll 16
+                #pragma GCC unroll 24
                 for (int i = 0; i < pixels; i++) {
-                    const T *const x_i = i < 6 ? x_r + i * pixel_step : x_6 + (i - 6) * pixel_step;
+                    const T *const first_i = i < 6 ? x_r : i < 12 ? x_6 : i < 18 ? x_12 : x_18;
+                    const T *const x_i = first_i + i % 6 * pixel_step;
                     const V all_i = x_i[k] - (V){0};
                     #pragma GCC unroll 2
                     for (int v = 0; v < vectors; v++)
@@ -187,7 +190,7 @@ static TILE_INLINE void sum_run_pixels_V(
             }
         }
     }
-    #pragma GCC unroll 16
+    #pragma GCC unroll 24
     for (int i = 0; i < pixels; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
@@ -221,6 +224,32 @@ TILE_FUNCTION static void sum_runs_T(
             PIXEL_CASES(sum_run_pixels_T_half, 1, runs, run, depth, x, pixel_step, b, ahead, adds,
                         tile)
             }
+        }
+    }
+}
+
+/* The most pixels of a tile that sum_narrow_runs_T takes. */
+static inline int narrow_rows_T(int columns)
+{
+    return columns > T_lanes ? TILE_ROWS : NARROW_ROWS;
+}
+
+/* The same for a panel with at most half of its columns in use, as of a group of few channels. */
+TILE_FUNCTION static void sum_narrow_runs_T(
+    int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
+    int64_t pixel_step, const T *b, T *restrict tile)
+{
+    if (columns > T_lanes) {
+        sum_runs_T(pixels, columns, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0, tile);
+    } else if (columns > T_half_lanes) {
+        switch (pixels) {
+        NARROW_CASES(sum_run_pixels_T_vec, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0,
+                     tile)
+        }
+    } else {
+        switch (pixels) {
+        NARROW_CASES(sum_run_pixels_T_half, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0,
+                     tile)
         }
     }
 }

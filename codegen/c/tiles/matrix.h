@@ -187,6 +187,34 @@ static inline void prefetch_part(const void *from, int64_t bytes, int64_t part, 
     case 6: ROW_CASE(function, 6, vectors, __VA_ARGS__) \
     MORE_ROW_CASES(function, vectors, __VA_ARGS__)
 
+/* Tiles of one vector have twice as many rows: as many sums are then added to in turn, and fewer
+ * loads of B are added to those of A, of which each product needs one. */
+enum { NARROW_ROWS = 2 * TILE_ROWS };
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define NARROW_CASES(function, ...) \
+    PIXEL_CASES(function, 1, __VA_ARGS__) \
+    case 12: ROW_CASE(function, 12, 1, __VA_ARGS__) \
+    case 13: ROW_CASE(function, 13, 1, __VA_ARGS__) \
+    case 14: ROW_CASE(function, 14, 1, __VA_ARGS__) \
+    case 15: ROW_CASE(function, 15, 1, __VA_ARGS__) \
+    case 16: ROW_CASE(function, 16, 1, __VA_ARGS__) \
+    case 17: ROW_CASE(function, 17, 1, __VA_ARGS__) \
+    case 18: ROW_CASE(function, 18, 1, __VA_ARGS__) \
+    case 19: ROW_CASE(function, 19, 1, __VA_ARGS__) \
+    case 20: ROW_CASE(function, 20, 1, __VA_ARGS__) \
+    case 21: ROW_CASE(function, 21, 1, __VA_ARGS__) \
+    case 22: ROW_CASE(function, 22, 1, __VA_ARGS__)
+#else
+#define NARROW_CASES(function, ...) \
+    PIXEL_CASES(function, 1, __VA_ARGS__) \
+    case 7: ROW_CASE(function, 7, 1, __VA_ARGS__) \
+    case 8: ROW_CASE(function, 8, 1, __VA_ARGS__) \
+    case 9: ROW_CASE(function, 9, 1, __VA_ARGS__) \
+    case 10: ROW_CASE(function, 10, 1, __VA_ARGS__) \
+    case 11: ROW_CASE(function, 11, 1, __VA_ARGS__) \
+    case 12: ROW_CASE(function, 12, 1, __VA_ARGS__)
+#endif
+
 /* The number of the calling thread in its team; 0 when compiled without OpenMP. */
 static inline int64_t this_thread(void)
 {

@@ -141,8 +141,8 @@ class Call:
 class Recording:
     """Records what code in files below ``folder`` does while it is active::
 
-        with Recording(folder) as made:
-            gm = symbolic_trace(make_program())"""
+    with Recording(folder) as made:
+        gm = symbolic_trace(make_program())"""
 
     folder: Path
     calls: list[Call] = field(default_factory=list)

@@ -42,16 +42,16 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
             for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
                 const float *const weights = weight_packed;
                 const float *const image = padded + n*100;
-                float tile[TILE_ROWS*32];
+                float tile[NARROW_ROWS*32];
                 const int64_t image_n = n_0 + n;
                 for (int64_t oh = row_block*8 / row_blocks;
                      oh < (row_block*8 + 8) / row_blocks; ++oh) {
-                    const int64_t tiles = (TILE_ROWS + 7) / TILE_ROWS;
+                    const int64_t tiles = (narrow_rows_float(16) + 7) / narrow_rows_float(16);
                     for (int64_t tile_index = 0; tile_index < tiles; ++tile_index) {
                         const int64_t ow_0 = tile_index*8 / tiles;
                         const int pixels = (int)((tile_index*8 + 8) / tiles - ow_0);
-                        sum_runs_float(pixels, 16, 3, run, 3, image + oh*10 + ow_0, 1, weights,
-                            nothing_ahead(), 0, tile);
+                        sum_narrow_runs_float(pixels, 16, 3, run, 3, image + oh*10 + ow_0, 1,
+                            weights, tile);
                         for (int64_t i = 0; i < pixels; ++i) {
                             const int64_t ow = ow_0 + i;
                             #pragma omp simd
