@@ -199,7 +199,7 @@ class Body:
         remains, one thread runs the body."""
         real = [name for name, end in loops if not takes_one_trip(Index.of(0), Index.of(end), 1)]
         if directive == "omp for" and not real:
-            with self.block("#pragma omp single"):
+            with self.block("if (this_thread() == 0)"):
                 yield [Index.of(0)] * len(loops)
             return
         joined = f" collapse({len(real)})" if len(real) > 1 else ""

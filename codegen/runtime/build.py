@@ -186,7 +186,7 @@ def _is_known(text: str) -> bool:
     """Whether `team.c` implements everything that a source needs of OpenMP."""
     joined = text.replace("\\\n", " ")
     for directive in re.findall(r"#\s*pragma\s+omp\b([^\n]*)", joined):
-        words = directive.replace("schedule(static)", "static_schedule")
+        words = re.sub(r"schedule\s*\(static(, *\d+)?\)", "static_schedule", directive)
         words = re.sub(r"critical\s*\(\w+\)", "named_lock", words)
         while words != (words := re.sub(r"\([^()]*\)", " ", words)):  # innermost ones first
             pass

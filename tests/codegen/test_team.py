@@ -6,11 +6,13 @@ from __future__ import annotations
 import subprocess
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fxlite as fx
+import fxlite.nn.functional as F
 from fxlite.codegen.runtime.build import team_source
 from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, compile_flags, find_compiler
 
@@ -213,6 +215,7 @@ def test_a_caller_that_was_kept_waiting_works_alone_for_a_while(tmp_path: Path) 
         ("#pragma omp simd reduction(+: sum)", True),
         ("#pragma omp critical(fx_error)\nomp_get_thread_num();", True),
         ("#pragma omp parallel for num_threads(n) reduction(+: sum)", False),
+        ("#pragma omp for schedule(static, 1)", True),
         ("#pragma omp for schedule(dynamic)", False),
         ("#pragma omp single", False),
         ("#pragma omp critical", False),
@@ -222,6 +225,40 @@ def test_a_caller_that_was_kept_waiting_works_alone_for_a_while(tmp_path: Path) 
 def test_what_it_does_not_know_is_left_to_libgomp(text: str, suffices: bool) -> None:
     team = team_source(find_compiler(), ["int x;\n", f"    {text}\n"])
     assert team == (TEAM if suffices else None)
+
+
+def few_columns(x: Any, y: Any) -> Any:
+    return np.exp(x @ y)
+
+
+def of_itself(x: Any) -> Any:
+    return x @ x.T
+
+
+def long_sum(x: Any, y: Any) -> Any:
+    return x.T @ y
+
+
+def one_channel(x: Any) -> Any:
+    return F.conv2d(x, np.ones((1, 1, 3, 3), np.float32), padding=1)
+
+
+@pytest.mark.parametrize(
+    ("program", "types"),
+    [
+        (few_columns, ("f32[1536,48]", "f32[48,32]")),
+        (few_columns, ("f32[M,48]", "f32[48,N]")),
+        (of_itself, ("f32[200,300]",)),
+        (long_sum, ("f32[5000,40]", "f32[5000,30]")),
+        (one_channel, ("f32[1,1,300,300]",)),
+    ],
+)
+def test_products_need_nothing_else(program: Any, types: tuple[str, ...]) -> None:
+    """Phases of a product are regions of their own, of which one may have a single share."""
+    function = fx.compile(fx.symbolic_trace(program, *types), backend="c", threads=2)
+    texts = [text for name, text in function.sources.items() if name.endswith((".c", ".h"))]
+    assert "#pragma omp parallel" in "".join(texts)
+    assert team_source(find_compiler(), texts) == TEAM
 
 
 def test_a_model_runs_on_it_and_without_libgomp() -> None:

@@ -209,19 +209,13 @@ class Product:
             return self.function([])
         self._count()
         self.declare()
-        phases = self.phases()
-        sliced = self.cut is not None and self.cut.slices > 1
-        together = self.threads and bool(phases or sliced)
-        region = f"#pragma omp parallel {self.team}"
-        with body.block(region) if together else nullcontext():
-            directive, clauses = "omp parallel for" if self.threads else "", f" {self.team}"
-            if together:
-                directive, clauses = "omp for", ""
-            for phase in phases:
-                phase(directive, clauses)
-            self._tasks(directive, clauses)
-            if self.cut is not None and sliced:
-                self._join_slices(self.cut, directive)
+        # Each phase is a parallel region: at a barrier inside of one, threads would wait for each other.
+        directive, clauses = "omp parallel for" if self.threads else "", f" {self.team}"
+        for phase in self.phases():
+            phase(directive, clauses)
+        self._tasks(directive, clauses)
+        if self.cut is not None and self.cut.slices > 1:
+            self._join_slices(self.cut, directive, clauses)
         return self.function(self.functions())
 
     def function(self, before: list[str]) -> Rendered:
@@ -413,12 +407,12 @@ class Product:
         start = Pointer("sums") + self.body.let("number", number) * self.tile_size
         return self.body.pointer(self.kind.ctype, "total", start)
 
-    def _join_slices(self, cut: Cut, directive: str) -> None:
+    def _join_slices(self, cut: Cut, directive: str, clauses: str) -> None:
         """Print the addition of slices in order, and the epilogue."""
         body = self.body
         body.comment("All sums are there: the epilogue.")
         loops = [*self.base.batch, ("tile_index", self.row_tiles), ("panel", self.panels)]
-        with body.shared(loops, directive) as found:
+        with body.shared(loops, directive, clauses) as found:
             *batch, tile, panel = found
             self.name_batch(batch)
             at = self.in_tile(self.in_panel(self.blank(tuple(batch), panel)), tile)

@@ -19,45 +19,43 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     const int64_t block_size = 512*32;
     const int64_t share = block_size + fx_min(K / 8193, 1)*5632 + 5632 + 32;
     float *const b_panels = a_rows + a_pitch*B*M;
-    #pragma omp parallel num_threads(n_threads) \
+    /* The rows of A, side by side. */
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
             if (n_threads > 1 && (M + 2)*B*K*20 > PARALLEL_PRODUCTS)
-    {
-        /* The rows of A, side by side. */
-        #pragma omp for collapse(2) schedule(static)
-        for (int64_t batch = 0; batch < B; ++batch) {
-            for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
-                const int64_t row_0 = tile_index*M / row_tiles;
-                const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
-                pack_rows_float(rows, K, x + batch*K*M + row_0, 1, M,
-                    a_rows + (batch*M + row_0)*a_pitch, a_pitch);
-            }
+    for (int64_t batch = 0; batch < B; ++batch) {
+        for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
+            const int64_t row_0 = tile_index*M / row_tiles;
+            const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
+            pack_rows_float(rows, K, x + batch*K*M + row_0, 1, M,
+                a_rows + (batch*M + row_0)*a_pitch, a_pitch);
         }
-        /* The product. */
-        #pragma omp for collapse(2) schedule(static)
-        for (int64_t batch = 0; batch < B; ++batch) {
-            for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-                for (int64_t block = 0; block < blocks; ++block) {
-                    const int64_t k_0 = block*512;
-                    const int64_t depth = fx_min(K - k_0, 512);
-                    float *const b_panel = b_panels + share*this_thread();
-                    pack_panel_float(depth, 20, y + k_0*20, 20, 1, b_panel);
-                    float *const sums = b_panels + share*this_thread() + block_size;
-                    for (int64_t tile_index = row_block*row_tiles / row_blocks;
-                         tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
-                        const int64_t row_0 = tile_index*M / row_tiles;
-                        const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
-                        const int64_t number = tile_index - row_block*row_tiles / row_blocks;
-                        float *const total = sums + number*tile_size;
-                        multiply_part_float(rows, 20, depth,
-                            a_rows + a_pitch*batch*M + a_pitch*row_0 + k_0, a_pitch, b_panel,
-                            block, blocks, total, total + 5632);
-                        if (block == blocks - 1) {
-                            for (int64_t i = 0; i < rows; ++i) {
-                                const int64_t row = row_0 + i;
-                                #pragma omp simd
-                                for (int64_t j = 0; j < 20; ++j) {
-                                    matmul[(batch*M + row)*20 + j] = total[i*32 + j];
-                                }
+    }
+    /* The product. */
+    #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && (M + 2)*B*K*20 > PARALLEL_PRODUCTS)
+    for (int64_t batch = 0; batch < B; ++batch) {
+        for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+            for (int64_t block = 0; block < blocks; ++block) {
+                const int64_t k_0 = block*512;
+                const int64_t depth = fx_min(K - k_0, 512);
+                float *const b_panel = b_panels + share*this_thread();
+                pack_panel_float(depth, 20, y + k_0*20, 20, 1, b_panel);
+                float *const sums = b_panels + share*this_thread() + block_size;
+                for (int64_t tile_index = row_block*row_tiles / row_blocks;
+                     tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+                    const int64_t row_0 = tile_index*M / row_tiles;
+                    const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
+                    const int64_t number = tile_index - row_block*row_tiles / row_blocks;
+                    float *const total = sums + number*tile_size;
+                    multiply_part_float(rows, 20, depth,
+                        a_rows + a_pitch*batch*M + a_pitch*row_0 + k_0, a_pitch, b_panel, block,
+                        blocks, total, total + 5632);
+                    if (block == blocks - 1) {
+                        for (int64_t i = 0; i < rows; ++i) {
+                            const int64_t row = row_0 + i;
+                            #pragma omp simd
+                            for (int64_t j = 0; j < 20; ++j) {
+                                matmul[(batch*M + row)*20 + j] = total[i*32 + j];
                             }
                         }
                     }
