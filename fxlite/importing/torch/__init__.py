@@ -1,10 +1,10 @@
-"""``fx.from_torch`` and ``fx.to_torch``: PyTorch's models as graphs, and back.
+"""``fx.from_torch`` and ``fx.to_torch``: convert PyTorch models to graphs, and back.
 
 An exported program runs, op by op, on fxlite's proxies.
 
-``exported`` makes the program and names its sizes, ``run`` takes nested values apart and goes through the
-nodes; ``table`` and its families (``elementwise``, ``layers``, ...) say what ATen's ops are. Only they, and
-functions here, import torch.
+``exported`` exports the program and names its sizes; ``run`` flattens nested values and runs the nodes; ``table`` and
+its families (``elementwise``, ``layers`` and so on) express ATen's ops. Only these modules, and functions in this
+file, import torch.
 """
 
 from __future__ import annotations
@@ -19,35 +19,34 @@ from fxlite.graph.graph_module import GraphModule
 
 
 class MissingLibraryError(FxliteError, ImportError):
-    """A library that fxlite does not need itself is not installed."""
+    """An optional library is not installed."""
 
 
 def from_torch(model: Any, *example: Any, dynamic_shapes: Any = None, **named: Any) -> GraphModule:
-    """The graph of a PyTorch model: ``fx.from_torch(model.eval(), torch.randn(1, 3, 224, 224))``.
+    """Import a PyTorch model: ``fx.from_torch(model.eval(), torch.randn(1, 3, 224, 224))``. Returns a GraphModule.
 
-    ``model`` is a ``torch.nn.Module`` (or a ``torch.fx.GraphModule``), which is exported with the
-    example inputs, by position or ``named``; or an ``ExportedProgram``, or a ``.pt2`` file, without
-    any. An input may be a type in place of a tensor, whose names are sizes that may differ,
-    ``"f32[B,3,H,W]"``; ``dynamic_shapes`` says the same as torch does, and its names are kept.
+    ``model`` is a ``torch.nn.Module`` (or a ``torch.fx.GraphModule``), which is exported with the example inputs,
+    given by position or ``named``; or an ``ExportedProgram`` or a ``.pt2`` file, without examples. An example may
+    also be a type such as ``"f32[B,3,H,W]"``, whose names stand for sizes that may vary; alternatively,
+    ``dynamic_shapes`` is as in torch, and its names are kept.
 
-    Weights share the tensors' memory; modules are scopes, lines of the model's code are places;
-    dicts, lists and classes that torch knows as pytrees are inputs and results as dicts and tuples;
-    buffers that the model changes are states of the graph.
+    Weights share memory with the tensors. Modules become scopes, and lines of the model's code become locations. Dicts,
+    lists and classes that torch knows as pytrees are dicts and tuples in inputs and results. Buffers that the model
+    changes become states of the graph.
 
-    Raises ModelImportError, which names each op that fxlite lacks, or the op, module and line of a
-    node that cannot be imported; ArgumentError for anything that is not a model; MissingLibraryError without
-    torch."""
+    Raises ModelImportError, which names each op that fxlite lacks, or the op, module and line of a node that cannot be
+    imported; ArgumentError for anything that is not a model; and MissingLibraryError without torch."""
     with _needing_torch("from_torch"):
         from fxlite.importing.torch.run import import_model
     return import_model(model, example, named, dynamic_shapes)
 
 
 def to_torch(gm: GraphModule) -> Any:
-    """A ``torch.nn.Module`` that computes what the graph does, in evaluation mode: an instance of the
-    class that ``gm.source(dialect="torch")`` shows. Layers and weights have their names in the
-    graph; the weights share its arrays' memory, where these may be written.
+    """A ``torch.nn.Module`` in evaluation mode that computes the same as the graph: an instance of the class in
+    ``gm.source(dialect="torch")``. Layers and weights have the same names as in the graph. The weights share memory
+    with its arrays, unless these are read-only.
 
-    Raises CodegenError for what torch cannot say, MissingLibraryError without torch."""
+    Raises CodegenError for operations that torch cannot express, and MissingLibraryError without torch."""
     with _needing_torch("to_torch"):
         from fxlite.importing.torch.table import tensor_of
     made, arrays = above("program_in")(gm, "torch")
@@ -56,9 +55,9 @@ def to_torch(gm: GraphModule) -> Any:
 
 
 def to_torch_fx(gm: GraphModule) -> Any:
-    """A ``torch.fx.GraphModule`` of the same, so that passes written for torch.fx can be used;
-    :func:`from_torch` takes it back. Raises as :func:`to_torch`, and CodegenError for loops, conditions and writes into
-    inputs, which torch.fx's graphs do not have."""
+    """The result of :func:`to_torch` as a ``torch.fx.GraphModule``, so that passes written for torch.fx can be used;
+    :func:`from_torch` converts it back. Raises what :func:`to_torch` raises, and CodegenError for loops, conditions and
+    writes into inputs, which torch.fx's graphs do not have."""
     with _needing_torch("to_torch_fx"):
         import torch
     made = to_torch(gm)
@@ -73,7 +72,7 @@ def to_torch_fx(gm: GraphModule) -> Any:
 
 @contextlib.contextmanager
 def _needing_torch(name: str) -> Iterator[None]:
-    """Inside, torch is imported."""
+    """A context manager in which torch is imported; an error of the import becomes a MissingLibraryError."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""``torch.compile(model, backend="fxlite")``: an unchanged program of PyTorch runs on fxlite's C.
+"""``torch.compile(model, backend="fxlite")``: runs an unchanged PyTorch program on fxlite's C.
 
-In: a graph that TorchDynamo made of a part of the program, with its inputs. Out: a function of
-tensors. Parameters and buffers, which TorchDynamo gives as inputs that stay, are weights of the
-graph over the same memory; when the program writes into them, they are packed again. Where the graph
-cannot be imported or needs gradients, torch runs it as it is, and a warning says so once.
+In: a graph that TorchDynamo made from a part of the program, with its inputs. Out: a function of tensors. Parameters
+and buffers, which TorchDynamo passes as static inputs, become weights of the graph over the same memory; if the
+program writes into them, they are packed again. If the graph cannot be imported or needs gradients, torch runs it
+unchanged, and a single warning says so.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _said: set[str] = set()
 
 
 def fxlite_backend(module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """A graph of TorchDynamo as a compiled function. ``options`` are those of :func:`fxlite.compile`,
+    """A compiled function for a graph of TorchDynamo. ``options`` are those of :func:`fxlite.compile`:
     ``torch.compile(model, backend="fxlite", options={"backend": "c"})``."""
     options = dict(options.get("options") or {})
     try:
         return _Part(module, example_inputs, options)
-    except ArgumentError:  # options that fx.compile lacks
+    except ArgumentError:  # an option that fx.compile does not have
         raise
     except Exception as error:
         _warn(error, "torch runs it as it is")
@@ -40,7 +40,7 @@ def fxlite_backend(module: Any, example_inputs: Sequence[Any], **options: Any) -
 
 
 def _warn(error: Exception, what: str) -> None:
-    """Say once what fxlite did not compile."""
+    """Warn, once for each reason, about a part that fxlite did not compile."""
     text = str(error).strip().partition("\n")[0][:300] or type(error).__name__
     if text not in _said:
         _said.add(text)
@@ -50,8 +50,8 @@ def _warn(error: Exception, what: str) -> None:
 
 
 def _enter_autocast(*settings: Any) -> Any:
-    """What TorchDynamo's graphs call, so that it is in effect while torch.export follows them: torch's own function
-    is only noted then, and the dtypes of what is inside are those without it."""
+    """Replaces the function that TorchDynamo's graphs call, so that autocast is in effect during torch.export.
+    Torch's own function would only be recorded, and the dtypes inside would be those without autocast."""
     entered = torch.autocast(*settings)
     entered.__enter__()  # type: ignore[no-untyped-call]
     return entered
@@ -64,13 +64,13 @@ _OWN = {
 
 
 def _constant(value: Any, _: Any) -> Any:
-    """The value, whatever the inputs are."""
+    """A function that returns the value, whatever the inputs."""
     return value
 
 
 class _Inputs(torch.nn.Module):
-    """A graph of TorchDynamo as a module whose inputs are tensors that change: those that stay are its
-    buffers, and sizes are read of tensors. Its results are the tensors among the graph's."""
+    """A graph of TorchDynamo as a module whose inputs are the tensors that change. Static ones are its buffers, and
+    sizes are read from tensors. Its results are the tensors among the results of the graph."""
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _Inputs(torch.nn.Module):
                 raise ModelImportError(f"a result is a {type(value).__name__}")
 
     def _computed(self, expr: Any, fakes: Sequence[Any]) -> Callable[[Sequence[Any]], int]:
-        """A size of the program, of the sizes of its tensors."""
+        """A function that computes a size of the program from the sizes of its tensors."""
         places = {
             size.node.expr: (number, axis)
             for number, fake in enumerate(fakes)
@@ -128,7 +128,7 @@ class _Inputs(torch.nn.Module):
         return lambda given: int(expr.xreplace({s: sympy.Integer(given[n].shape[a]) for s, (n, a) in places.items()}))
 
     def _size(self, wanted: Any, placeholders: Any, fakes: Any, inputs: Sequence[Any]) -> tuple[str, Any]:
-        """The tensor and axis that have a size."""
+        """The tensor and axis that have the given size."""
         if not isinstance(wanted, torch.SymInt):
             return ("number", int(wanted))
         count = 0
@@ -189,9 +189,9 @@ class _Part:
         self.compiled = above("compile")(self.graph, **self.options)
 
     def __call__(self, *given: Any) -> Any:
-        """What the graph computes of tensors."""
+        """Run the graph on tensors."""
         if self.versions != [w._version if not w.is_inference() else 0 for w in self.weights]:
-            self._compile()  # weights have been written: what was packed of them is old
+            self._compile()  # weights have been written, so their packed form is out of date
         tensors = [given[position] for position in self.moving]
         try:
             found = self.compiled(*map(array_of, tensors))

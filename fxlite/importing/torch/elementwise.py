@@ -1,5 +1,5 @@
-"""ATen's element-wise ops. Torch's rules of promotion are those of the exported program: operands
-are cast to the dtype that it says, where NumPy's rules would give another."""
+"""ATen's element-wise ops. Torch's promotion rules apply: operands are cast to the dtype in the exported program if
+NumPy's rules would give another one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _ldexp(c: Call, x: Any, exponent: Any) -> Any:
 @aten("frexp")
 def _frexp(c: Call, x: Any) -> Any:
     exponent = op("exponent")(x)
-    half = cast(exponent, c.dtype) * 0.5  # a power of two may be too large, or too small, to be a number
+    half = cast(exponent, c.dtype) * 0.5  # the whole power of two may overflow or underflow
     return x / op("exp2")(op("floor")(half)) / op("exp2")(op("ceil")(half)), exponent
 
 
@@ -94,9 +94,9 @@ def _angle(c: Call, x: Any) -> Any:
     return op("where")(x < 0, math.pi, op("where")(op("isnan")(x), x, 0))
 
 
-# -- of two values ---------------------------------------------------------------------------------
+# -- binary ops ------------------------------------------------------------------------------------
 def _both(c: Call, x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands in the dtype of the result; of two numbers, the first as an array."""
+    """Both operands in the dtype of the result; if both are numbers, the first as an array."""
     x, y = cast(x, c.dtype), cast(y, c.dtype)
     return (as_array(x, c.dtype), y) if is_number(x) and is_number(y) else (x, y)
 
@@ -119,7 +119,7 @@ for _name, _own in each(
 
 @aten("pow")
 def _pow(c: Call, x: Any, y: Any) -> Any:
-    """Of integers, powers by negative ones are fractions, of which torch has the whole part: 0, unless x is 1 or -1."""
+    """Negative powers of integers are fractions, which torch truncates: the result is 0, unless x is 1 or -1."""
     x, y = _both(c, x, y)
     if is_number(y) or not c.dtype.is_integer or c.dtype.is_unsigned:
         return op("pow")(x, y)
@@ -130,7 +130,7 @@ def _pow(c: Call, x: Any, y: Any) -> Any:
 
 @aten("heaviside")
 def _heaviside(c: Call, x: Any, y: Any) -> Any:
-    """torch has 0 for NaN."""
+    """In torch the result for NaN is 0."""
     found = op("heaviside")(x, y)
     return op("where")(op("isnan")(x), 0, found) if c.dtype.is_float else found
 
@@ -183,7 +183,7 @@ same("isclose", np.isclose)
 
 @aten("lerp")
 def _lerp(c: Call, x: Any, end: Any, weight: Any) -> Any:
-    """From the nearer end, so that a weight of 1 gives ``end`` however large x is."""
+    """Computed from the nearer end, so that a weight of 1 gives exactly ``end``, however large x is."""
     step = end - x
     if is_number(weight):
         return x + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
@@ -285,7 +285,7 @@ _KINDS = [_FAKE.format(of) + more for of in ("tensor", "channel") for more in ("
 
 @aten(*_KINDS, f"_{_FAKE.format('tensor')}_cachemask_tensor_qparams")
 def _fake_quantize(c: Call, x: Any, scale: Any, zero_point: Any, *args: Any) -> Any:
-    """Rounded to what integers from args[-2] to args[-1] stand for."""
+    """x rounded to the values for which integers from args[-2] to args[-1] stand."""
     *axis, low, high = args
     if "channel" in c.name:
         shape = [-1 if a == axis[0] else 1 for a in range(rank_of(x))]
@@ -297,7 +297,7 @@ def _fake_quantize(c: Call, x: Any, scale: Any, zero_point: Any, *args: Any) -> 
     return found if not isinstance(c.value, (tuple, list)) else (found, None)
 
 
-# -- nothing happens -------------------------------------------------------------------------------
+# -- ops without effect ----------------------------------------------------------------------------
 @aten(*"contiguous clone detach alias lift_fresh_copy lift_fresh lift positive resolve_conj resolve_neg".split())
 @aten("detach_copy", "alias_copy")
 def _same(c: Call, x: Any, *_: Any, **__: Any) -> Any:

@@ -1,12 +1,10 @@
-"""Models of PyTorch as exported programs, with the types and names of their inputs.
+"""PyTorch models as exported programs, with the types and names of their inputs.
 
-In: a module and example inputs, an ``ExportedProgram``, or a ``.pt2`` file. Out: a
-:class:`Program`: the graph of ATen ops, composites whole, the tensors it reads, and named dims for
-the sizes that are not fixed.
+In: a module and example inputs, an ``ExportedProgram``, or a ``.pt2`` file. Out: a :class:`Program`: the graph of ATen
+ops, with composites kept whole, the tensors that it reads, and named dims for the sizes that are not fixed.
 
-An exported graph is read as it is where what it writes in place nobody reads by another name; else
-torch makes a graph without writes of it (``run_decompositions``), which also says which buffers
-change.
+An exported graph is used directly if no value that it writes in place is read under another name. Otherwise torch
+converts it to a graph without writes (``run_decompositions``), which also tells which buffers change.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _MAYBE_SAME = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dro
 
 @dataclass
 class Program:
-    """A program to import: ``name`` is that of its class; ``dims``: names of symbols of sizes."""
+    """A program to import. ``name`` is that of its class, and ``dims`` has the names for symbols of sizes."""
 
     exported: Any
     name: str
@@ -50,8 +48,8 @@ class Program:
 
 
 def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> Program:
-    """The exported program of a model. Raises ArgumentError for what is none, ModelImportError
-    where torch cannot export it."""
+    """The exported program of a model. Raises ArgumentError for a value that is not a model, and ModelImportError if
+    torch cannot export it."""
     if isinstance(model, (str, os.PathLike)):
         return _of_exported(_loaded(model), os.path.basename(os.fspath(model)).partition(".")[0])
     if isinstance(model, torch.export.ExportedProgram):
@@ -85,9 +83,9 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
 
 
 def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any) -> Any:
-    """The exported program of a module. One that torch refuses is exported with what can be known of values, and one
-    of transformers with what that library (since its release 5) replaces in its models to be exported; it is taken
-    where it computes with the examples what the module does."""
+    """The exported program of a module. If torch cannot export it, another attempt uses values that can be known, and
+    for models of transformers, the replacements that this library (since release 5) makes for export. The result is
+    used if it computes the same as the module for the examples."""
     try:
         made = _export(model, example, named, dynamic_shapes)
         if not _computes_the_same(made, model, example, named):
@@ -102,8 +100,8 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
 
 
 def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
-    """An export in which values of buffers are numbers of the program, other than of those that it changes: these
-    have other values in the next call."""
+    """An export in which the values of buffers are constants of the program, except for buffers that it changes, whose
+    values differ in the next call."""
     changing: set[str] = set()
     while True:
         with _replaced(model), Known(model, changing) as known:
@@ -117,8 +115,8 @@ def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: An
 def _export(
     model: Any, example: Any, named: Any, dynamic_shapes: Any, asserts: bool = False, more: int = 3
 ) -> torch.export.ExportedProgram:
-    """What torch.export makes of a module. Where the module bounds a size, or divides it, the size is one for which it
-    can; what else it asks of sizes (``if length != 64``) is an assertion of the program then."""
+    """The result of torch.export for a module. If the module limits or divides a size, the size is restricted
+    accordingly; its other conditions on sizes (``if length != 64``) become assertions of the program."""
     try:
         return torch.export.export(
             model, example, named, dynamic_shapes=dynamic_shapes, prefer_deferred_runtime_asserts_over_guards=asserts
@@ -133,8 +131,8 @@ def _export(
 
 
 def _refined(error: str, dynamic_shapes: Any) -> Any:
-    """dynamic_shapes with what a model says of its sizes: the length of its table of positions, a divisor. None where
-    an error of torch says nothing of these, or that a size is fixed."""
+    """dynamic_shapes refined by the conditions of a model on its sizes, such as the length of its position table, or a
+    divisor. None if torch's error does not mention any, or says that a size is fixed."""
     _, _, fixes = error.partition("Suggested fixes:")
     fixes = fixes.partition("\n\n")[0]
     if not fixes or re.search(r"= \d+$", fixes, re.MULTILINE):
@@ -144,8 +142,8 @@ def _refined(error: str, dynamic_shapes: Any) -> Any:
 
 
 def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    """Whether a program and the module that it was made of give the same for copies of examples, and write the same
-    into these. So it is taken for where one of both does not run: its tensors have no values."""
+    """Whether a program and its module return the same results for copies of the examples, and write the same values
+    into them. This is assumed if one of them cannot run because its tensors have no values."""
     held = [*model.buffers(), *model.parameters()]
     before = [value.detach().clone() for value in held]
     results: list[list[Any]] = []
@@ -165,8 +163,8 @@ def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: d
 
 @contextlib.contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Inside, torch's encoders compute with positions that a mask leaves out, as exports of them do; else they are 0
-    where no gradients are asked for, and only there."""
+    """A context manager: inside, torch's encoders also compute masked positions, as their exports do. Otherwise these
+    are 0, but only if no gradients are needed."""
     found = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -176,7 +174,8 @@ def _plain_attention() -> Iterator[None]:
 
 
 def _replaced(model: Any) -> Any:
-    """Inside, loops over segments of images and sounds in models of transformers are none."""
+    """A context manager: inside, models of transformers compute all segments of images and sounds at once, without
+    loops."""
     if any(type(module).__module__.startswith("transformers.") for module in model.modules()):
         with contextlib.suppress(ImportError):
             return importlib.import_module("transformers.exporters.exporter_dynamo").apply_patches("dynamo")
@@ -185,7 +184,7 @@ def _replaced(model: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, warnings of torch about itself are not shown."""
+    """A context manager: inside, torch's warnings about itself are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -193,8 +192,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def masks_unread() -> Iterator[None]:
-    """Inside, torch's encoders do not look whether a mask is causal, which no export can follow and of which
-    only the choice of a kernel depends."""
+    """A context manager: inside, torch's encoders do not check whether a mask is causal. An export cannot follow this
+    check, which only affects the choice of a kernel."""
     module: Any = torch.nn.modules.transformer
     found = module._detect_is_causal_mask
     module._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
@@ -210,19 +209,19 @@ _FIELDS = {"keys": "key_cache", "values": "value_cache"}
 
 @dataclass(frozen=True)
 class _Emptied:
-    """A cache without its tensors, and the fields that each layer has had. Two are equal where kinds and fields of
-    their layers are."""
+    """A cache without its tensors, with the fields of each layer. Two are equal if the kinds and fields of their layers
+    are."""
 
     cache: Any = field(compare=False)
     layers: tuple[tuple[type, tuple[str, ...]], ...]
 
     def __deepcopy__(self, memo: Any) -> _Emptied:
-        return self  # torch copies contexts, and refuses to copy what a layer has made of fake tensors
+        return self  # torch copies contexts, but cannot copy what a layer has computed from fake tensors
 
 
 def register_caches() -> None:
-    """Make caches of transformers pytrees, which torch.export takes apart: a cache is a dict of lists, of keys, of
-    values and of what else its layers remember, and one of encoder and decoder a dict of two."""
+    """Register the caches of transformers as pytrees, which torch.export can flatten: a cache becomes a dict of lists
+    (keys, values, and other state of its layers), and one for encoder and decoder becomes a dict of two."""
     library = sys.modules.get("transformers.cache_utils")
     if library is None:
         return
@@ -292,10 +291,10 @@ def _loaded(path: str | os.PathLike[str]) -> Any:
 
 
 def _why_not(error: Exception, name: str) -> str:
-    """The message for a model that torch.export refuses."""
+    """The message for a model that torch.export rejects."""
     text = str(error).strip() or type(error).__name__
     first = text.splitlines()[0][:400]
-    first += "".join(f"\n{line}" for line in text.splitlines()[1:] if line.lstrip().startswith("- "))  # constraints
+    first += "".join(f"\n{line}" for line in text.splitlines()[1:] if line.lstrip().startswith("- "))  # the constraints
     more = "\n".join(
         line for line in text.splitlines()[1:] if line.strip().startswith("File ") and "/torch/" not in line
     )
@@ -307,12 +306,12 @@ def _why_not(error: Exception, name: str) -> str:
     )
 
 
-# -- examples of types -----------------------------------------------------------------------------
+# -- examples from types ---------------------------------------------------------------------------
 def _with_types(
     example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
-    """Examples with a tensor in place of each type (``"f32[B,3,64,64]"``), and dynamic_shapes
-    for its named dims. Raises ArgumentError where these are given, too."""
+    """The examples with a tensor in place of each type (``"f32[B,3,64,64]"``), and dynamic_shapes for the named dims.
+    Raises ArgumentError if dynamic_shapes are also given."""
     values = [*example, *named.values()]
     if not any(isinstance(v, (str, TensorType)) for v in values):
         return example, named, dynamic_shapes
@@ -354,14 +353,14 @@ def _with_types(
 
 
 def _joined(found: Any, count: int, by_name: dict[str, Any]) -> Any:
-    """torch's form of dynamic_shapes: of positional inputs in a tuple; with named ones, none of the
-    first has a form of its own, and torch takes a tuple of both in order."""
+    """dynamic_shapes in torch's form: a tuple for positional inputs; if there are also named ones, torch takes a
+    single tuple of both, in order."""
     return found if not by_name else (*found[0], *by_name.values())
 
 
 def _by_rest(model: Any, count: int, found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """dynamic_shapes of a model whose forward takes ``*args``: those of its ``count`` positional inputs from there on
-    are one tuple, for torch."""
+    """dynamic_shapes of a model whose forward takes ``*args``: for torch, those of the positional inputs (there are
+    ``count``) from there on form one tuple."""
     parameters = inspect.signature(model.forward).parameters.values()
     rest = next((n for n, p in enumerate(parameters) if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
     return found if rest is None else (*found[:rest], tuple(found[rest:count]), *found[count:])
@@ -391,8 +390,8 @@ def _of_exported(exported: Any, name: str) -> Program:
 
 
 def _named_dims(exported: Any, dynamic_shapes: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Symbol of a size -> the name that the user's dynamic_shapes give it. ``given``: the example
-    inputs by parameter."""
+    """A dict from symbols of sizes to their names in the user's dynamic_shapes. ``given``: the example inputs by
+    parameter."""
     if dynamic_shapes is None:
         return {}
     specs = dynamic_shapes if isinstance(dynamic_shapes, Mapping) else dict(zip(given, dynamic_shapes))
@@ -410,7 +409,7 @@ def _named_dims(exported: Any, dynamic_shapes: Any, given: Mapping[str, Any]) ->
 
 
 def _pairs(spec: Any, value: Any) -> list[Any]:
-    """The specs of the tensors in a nested input, in order."""
+    """Pairs of specs and tensors in a nested input, in order."""
     if isinstance(value, torch.Tensor):
         return [spec]
     parts = (
@@ -425,7 +424,7 @@ def _pairs(spec: Any, value: Any) -> list[Any]:
 
 
 def _by_parameter(model: Any, example: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Example inputs by the names of forward's parameters."""
+    """The example inputs by the names of forward's parameters."""
     try:
         bound = inspect.signature(model.forward).bind(*example, **named)
     except TypeError:
@@ -440,8 +439,8 @@ def _by_parameter(model: Any, example: tuple[Any, ...], named: Mapping[str, Any]
 
 
 class Sizes:
-    """Sizes of an exported program as dims: a symbol has the user's name, or one that is made of the
-    input and axis where it is first."""
+    """The sizes of an exported program as dims: a symbol has the user's name, or one made from the first input and
+    axis that have it."""
 
     def __init__(self, program: Program) -> None:
         self.names = dict(program.dims)
@@ -450,8 +449,8 @@ class Sizes:
         self.symbols: dict[str, Any] = {}
 
     def type_of(self, value: Any, name: str) -> TensorType:
-        """The type of an input with a fake value. Raises ModelImportError for sizes that are no
-        formula of named ones."""
+        """The type of an input with a fake value. Raises ModelImportError for sizes that are not formulas of named
+        ones."""
         dims = [self._dim(size, name, axis) for axis, size in enumerate(value.shape)]
         return TensorType(tuple(dims), dtype_of(value.dtype))
 
@@ -468,7 +467,7 @@ class Sizes:
             raise ModelImportError(f"axis {axis} of the input {name} has the size {expression}: {error}") from error
 
     def dim_of(self, expression: Any) -> Any:
-        """What torch writes as symbols that are known. Raises an error for functions that are none of sizes."""
+        """The dim for torch's expression in known symbols. Raises an error for functions that dims do not have."""
         text = str(expression.subs({s: _named(self.names[str(s)]) for s in expression.free_symbols}))
         return shapes.substitute(
             shapes.parse(text), {self.names[str(s)]: self._symbol(str(s)) for s in expression.free_symbols}
@@ -484,7 +483,7 @@ class Sizes:
                 self.taken.add(wish)
 
     def _symbol(self, key: str) -> Any:
-        """The named size with what torch was told of its range."""
+        """The named size, with the range that torch has for it."""
         if key not in self.symbols:
             found, facts = self.ranges.get(key), Facts()
             if found is not None:
@@ -509,9 +508,9 @@ _WRONG = ("aten::multilabel_margin_loss_forward",)
 
 
 def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
-    """The program, in which ops that are ``unwanted`` are what torch says that they are made of, which can be
-    unwanted in turn; the program itself where torch says nothing of them. Functions that are no ops
-    (those of vmap) are gone then."""
+    """The program with ``unwanted`` ops replaced by torch's decompositions, which may contain unwanted ops in turn; the
+    program itself if torch has no decompositions for them. This also removes functions that are not ops (those of
+    vmap)."""
     tried: set[Any] = set()
     while wanted := {*unwanted(exported)} - tried:
         tried |= wanted
@@ -523,13 +522,13 @@ def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
         try:
             with quiet():
                 exported = exported.run_decompositions(table)
-        except Exception:  # what is unwanted is said, and not why torch could not do without it
+        except Exception:  # the error names the unwanted op, not torch's reason
             break
     return exported
 
 
 def _composite(op: Any) -> Callable[..., Any] | None:
-    """What an op of another library than torch itself is made of, where it was defined as a function of other ops."""
+    """The definition of an op of another library, if it was defined as a function of other ops."""
     key = torch._C.DispatchKey.CompositeExplicitAutograd
     if not isinstance(op, torch._ops.OpOverload) or op.namespace in ("aten", "prims"):
         return None
@@ -539,15 +538,15 @@ def _composite(op: Any) -> Callable[..., Any] | None:
 
 # -- writes ----------------------------------------------------------------------------------------
 def _writes_what_is_read(exported: Any) -> bool:
-    """Whether a write in place, taken as making a new value, would be missed: it changes an input or a
-    tensor of the model, or what is read later by another name."""
+    """Whether a write in place would be lost if it just made a new value: it changes an input, a tensor of the model,
+    or memory that is read later under another name."""
     graphs = [m.graph for m in exported.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     return any(map(_graph_writes, graphs))
 
 
 def _reads_parts(exported: Any) -> bool:
-    """Whether a program reads the plain tensors that one of a class of its own (of torchao) is made of, which are
-    weights of their own in the graph that torch makes of it."""
+    """Whether a program reads the plain tensors inside a tensor of a special class (from torchao), which are separate
+    weights in the graph that torch makes."""
     return any(getattr(node.target, "namespace", "") == "export" for node in exported.graph.nodes)
 
 

@@ -1,4 +1,4 @@
-"""ATen's indexing and its makers of values."""
+"""ATen's ops for indexing and for creating values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fxlite.types.shapes import NamedDim
 
 @aten("index", "_unsafe_index")
 def _index(c: Call, x: Any, indices: Any) -> Any:
-    """x[indices], None for a whole axis."""
+    """x[indices], where None stands for a whole axis."""
     x = c.run.importer.as_proxy(x) if any(is_array(i) and not isinstance(i, np.ndarray) for i in indices) else x
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
@@ -52,7 +52,7 @@ def _take(c: Call, x: Any, index: Any) -> Any:
 
 @aten("gather")
 def _gather(c: Call, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    """Torch lets the index be smaller than the value along other axes, which is cut then."""
+    """In torch the index may be smaller than the value along other axes; the value is then cropped."""
     return op("gather")(_cut(x, index, dim), index, axis_of(x, dim))
 
 
@@ -60,7 +60,7 @@ same("take_along_dim", lambda x, index, dim: np.take_along_axis(x, index, dim))
 
 
 def _cut(x: Any, index: Any, dim: int | None = None) -> Any:
-    """The part of a value that an index speaks of, along all axes but ``dim``."""
+    """The part of a value that an index covers, along all axes except ``dim``."""
     axis = None if dim is None else axis_of(x, dim)
     bounds = []
     for i, (own, wanted) in enumerate(zip(shape_of(x), shape_of(index))):
@@ -82,7 +82,8 @@ _HOW = {None: "set", "add": "add", "sum": "add", "mean": "add", "multiply": "mul
 
 
 def _reduced(x: Any, axis: int, index: Any, source: Any, how: str | None, with_own: bool) -> Any:
-    """Elements of ``source`` put together, where the index says, with those that are there, or without them."""
+    """Elements of ``source`` combined at the positions of the index, with or without the elements that are already
+    there."""
     if not with_own:
         places, marks = (_full(shape_of(v), mark, dtypes.bool_) for v, mark in ((x, False), (index, True)))
         written = op("scatter_set")(places, index, marks, axis)
@@ -115,14 +116,14 @@ def _index_reduce(c: Call, x: Any, dim: int, index: Any, source: Any, reduce: st
 
 
 def _spread(index: Any, source: Any, axis: int) -> Any:
-    """An index of slices along an axis as one of elements."""
+    """An index of slices along an axis, as an index of elements."""
     shape = [1] * rank_of(source)
     shape[axis] = -1
     return op("expand")(index.reshape(tuple(shape)), shape_of(source))
 
 
 def _written(c: Call, x: Any, key: Any, value: Any) -> Any:
-    """A value in which something is written at ``key``."""
+    """A copy of a value in which something is written at ``key``."""
     found = c.run.importer.as_proxy(x).copy()
     found[key] = value
     return found
@@ -150,7 +151,7 @@ def _index_put(c: Call, x: Any, indices: Any, values: Any, accumulate: bool = Fa
 
 @aten("put")
 def _put(c: Call, x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    """Elements by their place in the flattened value."""
+    """Writes elements at positions of the flattened value."""
     flat = _reduced(x.reshape(-1), 0, index.reshape(-1), source.reshape(-1), "add" if accumulate else None, True)
     return flat.reshape(shape_of(x))
 
@@ -171,7 +172,7 @@ def _slice_scatter(
 
 @aten("fill_diagonal")
 def _fill_diagonal(c: Call, x: Any, value: Any, wrap: bool = False) -> Any:
-    """Of a matrix, or of as many equal axes."""
+    """Fills the diagonal of a matrix, or of a value whose axes all have the same size."""
     sizes = shape_of(x)
     if wrap or not all(type(n) is int for n in sizes):
         raise c.refuse("a diagonal that begins again, or of sizes that may differ")
@@ -189,12 +190,12 @@ def _diagonal_scatter(c: Call, x: Any, source: Any, offset: int = 0, dim1: int =
 
 @aten("as_strided", "as_strided_copy", "as_strided_scatter")
 def _as_strided(c: Call, x: Any, *args: Any) -> Any:
-    """Elements by their places in memory, which are known where it has no gaps and no size differs."""
+    """Elements by their positions in memory, which are known if it has no gaps and all sizes are fixed."""
     *source, size, stride, offset = (*args, None)[: 4 if c.name.endswith("scatter") else 3]
     whole = c.node.args[0].meta["val"]
     if not all(type(n) is int for n in (*size, *stride, *shape_of(x))):
         raise c.refuse("places in memory of a value whose sizes may differ")
-    order = sorted(range(whole.ndim), key=lambda axis: (-whole.stride(axis), axis))  # of the axes in memory
+    order = sorted(range(whole.ndim), key=lambda axis: (-whole.stride(axis), axis))  # order of the axes in memory
     if not whole.permute(order).is_contiguous():
         raise c.refuse("places in memory of a value whose elements have others between them, or are the same ones")
     places = np.full((), whole.storage_offset() if offset is None else offset)
@@ -226,7 +227,7 @@ def _masked_select(c: Call, x: Any, mask: Any) -> Any:
 
 @aten("_unique2", "unique_dim")
 def _unique(c: Call, x: Any, *args: Any, **named: Any) -> Any:
-    """The different values in order, which of them each is, and how often it is there."""
+    """The distinct values in order, the number of the value that each element equals, and the counts."""
     axis = axis_of(x, args[0]) if c.name == "unique_dim" else None
     inverse, counts = c.options(args[1 if axis is None else 2 :], named, "return_inverse", "return_counts")
     unique: Any = np.unique
@@ -237,7 +238,7 @@ def _unique(c: Call, x: Any, *args: Any, **named: Any) -> Any:
 
 @aten("bincount")
 def _bincount(c: Call, x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """As many counts as ``minlength`` says: a larger number is an error when the program runs."""
+    """The result has ``minlength`` counts; a larger number raises an error at run time."""
     if not minlength:
         raise c.refuse("the number of counts depends on values; give minlength=, which is above all of them")
     return cast(np.bincount(x, weights, minlength), c.dtype)
@@ -245,7 +246,7 @@ def _bincount(c: Call, x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 @aten("unique_consecutive")
 def _unique_consecutive(c: Call, x: Any, *args: Any, **named: Any) -> Any:
-    """Values that differ from the one before them."""
+    """The values that differ from the previous one."""
     inverse, counts = c.options(args, named, "return_inverse", "return_counts")
     if (args[2] if len(args) > 2 else named.get("dim")) is not None:
         raise c.refuse("rows that are compared along an axis; number them, and compare the numbers")
@@ -260,7 +261,7 @@ def _unique_consecutive(c: Call, x: Any, *args: Any, **named: Any) -> Any:
 
 @aten("masked_scatter")
 def _masked_scatter(c: Call, x: Any, mask: Any, source: Any) -> Any:
-    """The elements of ``source`` in order where the mask is set."""
+    """Writes the elements of ``source``, in order, where the mask is set."""
     x, mask = np.broadcast_arrays(x, mask)
     mask = mask.reshape(-1)
     count = op("cumsum")(cast(mask, dtypes.int64), 0) - 1
@@ -268,7 +269,7 @@ def _masked_scatter(c: Call, x: Any, mask: Any, source: Any) -> Any:
     return op("where")(mask, taken, x.reshape(-1)).reshape(shape_of(x))
 
 
-# -- made of sizes ---------------------------------------------------------------------------------
+# -- created from sizes ----------------------------------------------------------------------------
 def _full(shape: Any, value: Any, dtype: Any) -> Any:
     shape = tuple(shape)
     if all(type(n) is int for n in shape) and not hasattr(value, "expr") and is_number(value):
@@ -310,7 +311,7 @@ def _zeros(c: Call, *args: Any, **_: Any) -> Any:
 
 @aten("_local_scalar_dense", "item")
 def _number(c: Call, x: Any) -> Any:
-    """The only element: a traced value of rank 0, which operators of numbers take too."""
+    """The only element, as a traced value of rank 0, which operators on numbers also accept."""
     return bounded(x.reshape(()), c.bounds)
 
 
@@ -325,7 +326,7 @@ def _arange(c: Call, *args: Any, **_: Any) -> Any:
     if is_traced(stop) and type(start) is int and (start, step) == (0, 1):
         return sized((stop,), lambda sizes: cast(op("arange")(0, *sizes, 1, dtypes.int64), c.dtype))
     if all(type(v) in (int, float) for v in (start, stop, step)):
-        # torch computes start + i * step in double, NumPy's arange of another dtype may not
+        # torch computes start + i * step in double precision; NumPy's arange of another dtype may not
         count = max(0, math.ceil((stop - start) / step))
         return (start + np.arange(count) * step).astype(c.dtype.numpy)
     if all(isinstance(v, NamedDim) or float(v).is_integer() for v in (start, stop, step)):

@@ -1,8 +1,8 @@
-"""Values that an export can know: those of tensors that are made of numbers and small buffers alone.
+"""Values that are known during an export: those of tensors that are computed only from numbers and small buffers.
 
-torch.export follows a model with tensors that have no values. Where the model asks for one (``if mask.any()``, a
-padding that is computed with a buffer), it refuses, though nothing that is given to the model may have a part in it:
-a mask of ones that the model makes itself, strides. :class:`Known` computes these beside the export.
+torch.export runs a model with tensors that have no values. If the model needs a value (``if mask.any()``, a padding
+that is computed with a buffer), the export fails, even if the value does not depend on inputs: it may be a mask of
+ones that the model makes itself, or a stride. :class:`Known` computes such values during the export.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-_MOST = 1 << 16  # elements of a tensor that is known
-_FEW = 64  # of a buffer
+_MOST = 1 << 16  # elements of a known tensor
+_FEW = 64  # elements of a known buffer
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 _READS = frozenset("item tolist __bool__ __int__ __index__ __float__".split())
 _DRAWS = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty")
@@ -30,8 +30,8 @@ _SIZED = frozenset("view reshape expand repeat narrow arange zeros ones full new
 
 
 class Known(TorchFunctionMode):
-    """Inside, what a model reads of such a tensor is its value. ``changing``: buffers that have none, as the model
-    writes into them."""
+    """A context manager: inside, a model can read the values of such tensors. ``changing``: buffers without known
+    values, because the model writes into them."""
 
     def __init__(self, model: torch.nn.Module, changing: Collection[str] = ()) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Known(TorchFunctionMode):
         return found
 
     def _enter_buffers(self) -> None:
-        """Know the buffers that stand for the model's own while it is exported."""
+        """Register the values of the buffers that stand for the model's own during the export."""
         if self.entered or not self.buffers:
             return
         pairs = [(now, self.buffers[name]) for name, now in self.model.named_buffers() if name in self.buffers]
@@ -71,12 +71,13 @@ class Known(TorchFunctionMode):
                 self.values[now] = value.detach().clone()
 
     def _value(self, x: torch.Tensor) -> torch.Tensor | None:
-        """The value of a tensor; one that is no fake, and stands for no row of one, has its own."""
+        """The value of a tensor. A tensor that is not fake, and does not stand for a row of a fake one, has its own
+        value."""
         own = type(x) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
         return x if own and x.numel() <= _FEW and not x.requires_grad else self.values.get(x)
 
     def _with_numbers(self, value: Any) -> Any:
-        """Sizes and bounds that are known tensors, as numbers."""
+        """A value with numbers in place of sizes and bounds that are known tensors."""
         if isinstance(value, slice):
             return slice(*(self._number(part) for part in (value.start, value.stop, value.step)))
         if isinstance(value, dict):
@@ -97,8 +98,8 @@ class Known(TorchFunctionMode):
             return known.item()
 
     def _sets_at_positions(self, x: torch.Tensor, key: Any, value: Any) -> bool:
-        """Whether a write at positions that are tensors, ``cache[:, position] = x``, is one of torch's ops for that;
-        torch itself takes these as numbers, which an export does not have."""
+        """Whether a write at positions that are tensors (``cache[:, position] = x``) was expressed with one of
+        torch's ops. Torch itself would read the positions as numbers, which an export does not have."""
         parts = list(key) if isinstance(key, tuple) else [key]
         is_place = [isinstance(p, torch.Tensor) and not p.ndim and p.dtype in _INTEGERS for p in parts]
         others = [p for p, place in zip(parts, is_place) if not place and p is not None and p is not Ellipsis]
@@ -117,7 +118,7 @@ class Known(TorchFunctionMode):
         return True
 
     def _remember(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
-        """Compute what a function of known tensors gives; forget all where one of them may be written into."""
+        """Compute the result of a function of known tensors; forget all values if one of them may be written into."""
         results = [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         writes = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))

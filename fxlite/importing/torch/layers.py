@@ -1,4 +1,4 @@
-"""ATen's layers, which stay whole: convolutions, pooling, normalization, attention, recurrences."""
+"""ATen's layers, each of which stays one node: convolutions, pooling, normalization, attention, recurrences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fxlite.types.shapes import NamedDim
 
 # -- convolutions ----------------------------------------------------------------------------------
 def _spatial(x: Any, dims: int, layer: Callable[[Any], Any]) -> Any:
-    """A layer over [B, C, *spatial], for a value that may lack the batch."""
+    """A layer over [B, C, *spatial], for a value that may lack the batch axis."""
     batched = rank_of(x) == dims + 2
     found = layer(x if batched else op("unsqueeze")(x, 0))
     return found if batched else op("squeeze")(found, 0)
@@ -88,14 +88,14 @@ def _max_pool(dims: int) -> Any:
 
 
 def _with_positions(c: Call, found: Any, positions: Callable[[], Any]) -> Any:
-    """The largest elements, and where that is a result of the call, too, their positions if they are read."""
+    """The largest elements and, if the call also returns them, their positions if they are read."""
     if not isinstance(c.value, (tuple, list)):
         return found
     return found, positions() if _reads_second(c.node) else None
 
 
 def _reads_second(node: Any) -> bool:
-    """Whether anything but the first result of a node is read."""
+    """Whether a result of a node other than the first one is read."""
     return any(
         len(user.args) != 2 or user.args[1] != 0 for user in node.users if user.users or user.args[0] is not node
     )
@@ -103,7 +103,7 @@ def _reads_second(node: Any) -> bool:
 
 @aten("max_unpool2d", "max_unpool3d")
 def _max_unpool(c: Call, x: Any, positions: Any, output_size: Any, *_: Any) -> Any:
-    """Elements put at their positions on a plane of zeros; kernel and stride only say how large that is."""
+    """Elements put at their positions on a plane of zeros; kernel and stride only determine its size."""
     dims = len(output_size)
     undo, batched = getattr(F, f"max_unpool{dims}d"), rank_of(x) == dims + 2
     values, places = (x, positions) if batched else (op("unsqueeze")(v, 0) for v in (x, positions))
@@ -112,8 +112,8 @@ def _max_unpool(c: Call, x: Any, positions: Any, output_size: Any, *_: Any) -> A
 
 
 def _filled_up(c: Call, x: Any, kernel: Any, stride: Any, padding: Any) -> Any:
-    """The operand of a pool with zeros around it, as many as its windows reach. Raises TraceError for sizes that may
-    differ."""
+    """The operand of a pool, padded with zeros as far as its windows reach. Raises TraceError for sizes that are not
+    fixed."""
     dims = len(kernel)
     sizes, counts = shape_of(x)[-dims:], c.value.shape[-dims:]
     if not all(type(n) is int for n in (*sizes, *counts)):
@@ -149,7 +149,7 @@ def _avg_pool(dims: int) -> Any:
 
 def _adaptive(name: str, dims: int) -> Any:
     def entry(c: Call, x: Any, output_size: Any) -> Any:
-        kept = zip(pair(output_size, dims), shape_of(x)[-dims:])  # a size that is named has to be said so
+        kept = zip(pair(output_size, dims), shape_of(x)[-dims:])  # a named size has to be given by name
         size = ints([None if isinstance(n, NamedDim) and same_sizes((n,), (own,)) else n for n, own in kept])
         found = _spatial(x, dims, lambda v: op(name)(v, size))
         return _with_positions(
@@ -182,7 +182,7 @@ _BY_AXIS = {
 
 
 def _length(c: Call, x: Any, axis: int, length: Any, scale: Any) -> Any:
-    """The size of an axis that torch says; of a named one, what it is a multiple of."""
+    """The size of an axis that torch states; for a named one, as a multiple of the old size."""
     if not isinstance(length, torch.SymInt):
         return length
     if scale is None or not float(scale).is_integer():
@@ -236,7 +236,7 @@ for _name, _mode, _aligned in (
 
 
 def _resize_smoothly(mode: str) -> Any:
-    """An axis after the other, with kernels that are stretched where it becomes shorter (Pillow's)."""
+    """Resizes one axis after another, with kernels that are stretched if the axis becomes shorter (as in Pillow)."""
 
     def entry(c: Call, x: Any, size: Any, align_corners: bool, *scales: Any, scale_factors: Any = None) -> Any:
         if align_corners:
@@ -308,7 +308,7 @@ def _batch_norm_of_statistics(
 def _training_batch_norm(
     c: Call, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """With the new statistics, of which the variance is the unbiased one."""
+    """Also returns the new running statistics, whose variance is the unbiased one."""
     if not training:
         return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), None, None, mean, var
     found = op("batch_norm")(x, None, None, weight, bias, True, momentum, eps)
@@ -363,7 +363,7 @@ def _attention(
 
 
 def _repeated_heads(x: Any, groups: int) -> Any:
-    """Each head [..., H, T, D] ``groups`` times, one after the other."""
+    """Each head [..., H, T, D] repeated ``groups`` times in sequence."""
     *lead, heads, length, size = shape_of(x)
     wide = op("expand")(op("unsqueeze")(x, len(lead) + 1), (*lead, heads, groups, length, size))
     return op("reshape")(wide, (*lead, heads * groups, length, size))
@@ -401,8 +401,8 @@ def _multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """What torch's layer of attention calls where no gradients are asked for. The mask tells what is left out: of the
-    scores (0), of the keys (1), or of the scores of each head (2)."""
+    """The function that torch's attention layer calls if no gradients are needed. The mask excludes scores (mask type
+    0), keys (1), or scores of each head (2)."""
     if query is key is value:
         parts = op("linear")(query, weight, bias)
         parts = [parts[..., i * width : (i + 1) * width] for i in range(3)]
@@ -428,7 +428,7 @@ def _multi_head_attention(
 def _encoder_layer(
     c: Call, x: Any, width: int, heads: int, *weights: Any, mask: Any = None, mask_type: int | None = None
 ) -> Any:
-    """The layer of attention and the two behind it, with their norms before or after them."""
+    """The attention layer and the two linear layers that follow, with norms before or after them."""
     mask, mask_type = (*weights[15:], mask, mask_type)[:2]
     attention, (use_gelu, norm_first, eps) = weights[:4], weights[4:7]
     norm_1, norm_2, up, down = (weights[i : i + 2] for i in range(7, 15, 2))
@@ -464,7 +464,7 @@ same("one_hot", F.one_hot)
 
 @aten("embedding_bag")
 def _embedding_bag(c: Call, weight: Any, indices: Any, offsets: Any, *settings: Any, **named: Any) -> Any:
-    """Where it has a ``padding_idx``, a negative one counts from the end."""
+    """A negative ``padding_idx`` counts from the end."""
     given = [*settings]
     if len(given) == 6 and given[5] is not None:
         given[5] = given[5] % shape_of(weight)[0]
@@ -484,8 +484,8 @@ def _bags(
     include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> Any:
-    """Rows by their bag, of which each begins at its element of ``offsets``: their sum, mean or largest elements.
-    A negative ``padding_idx`` is none."""
+    """The sum, mean or largest elements of the rows in each bag, which starts at its element of ``offsets``. A negative
+    ``padding_idx`` means that there is none."""
     starts = offsets[:-1] if include_last_offset else offsets
     place, bags = op("arange")(0, shape_of(indices)[0], 1, dtypes.int64), shape_of(starts)[0]
     bag = op("sum")(cast(starts <= place[:, None], dtypes.int64), 1) - 1
@@ -508,8 +508,8 @@ def _bags(
 
 # -- recurrences -----------------------------------------------------------------------------------
 def _recurrent(name: str, nonlinearity: str | None = None) -> Any:
-    """Layers of aten.lstm.input, aten.gru.input and aten.rnn_*.input: parameters are four (two without
-    biases) for each layer and direction."""
+    """The layers of aten.lstm.input, aten.gru.input and aten.rnn_*.input, with four parameters (two without biases)
+    for each layer and direction."""
 
     def entry(
         c: Call,

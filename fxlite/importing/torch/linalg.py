@@ -1,5 +1,4 @@
-"""ATen's linear algebra. What only tells whether it worked, and factors for gradients, are results
-that are not there (None)."""
+"""ATen's linear algebra. Results that only report success, and factors for gradients, are None."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def _turned(x: Any) -> Any:
 
 
 def _filled(c: Call, *found: Any) -> Any:
-    """The results of a call, as many as torch has."""
+    """The results of a call, filled up with None to torch's number of results."""
     if not isinstance(c.value, (tuple, list)):
         return found[0]
     return (*found, *[None] * (len(c.value) - len(found)))
@@ -37,7 +36,7 @@ def _filled(c: Call, *found: Any) -> Any:
 
 @aten("linalg_solve", "linalg_solve_ex", "_linalg_solve_ex")
 def _solve(c: Call, a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    """The x of ``a @ x = b``, or of ``x @ a = b``; b may be a vector for each matrix."""
+    """The x with ``a @ x = b``, or with ``x @ a = b``; b may be a vector for each matrix."""
     if rank_of(b) == rank_of(a) - 1 and same_sizes(shape_of(b), shape_of(a)[:-1]):
         return _filled(c, np.linalg.solve(a, b[..., None])[..., 0])
     return _filled(c, np.linalg.solve(a, b) if left else np.linalg.solve(a.mT, b.mT).mT)
@@ -67,7 +66,7 @@ def _cholesky(c: Call, a: Any, upper: bool = False, *, check_errors: bool = Fals
 
 @aten("cholesky_solve", "cholesky_inverse")
 def _cholesky_solve(c: Call, *args: Any) -> Any:
-    """The x of ``l @ l.mT @ x = b``, of whose factor the other half is not read; the inverse has no b."""
+    """The x with ``l @ l.mT @ x = b``; only one triangle of the factor is read. For the inverse there is no b."""
     first = args[0] if c.name == "cholesky_solve" else identity(shape_of(args[0])[-2:], c.dtype)
     factor, upper = (args[1:] if c.name == "cholesky_solve" else args)[0], args[-1] is True
     factor = op("triu" if upper else "tril")(factor, 0)
@@ -95,9 +94,9 @@ def _logdet(c: Call, a: Any) -> Any:
     return op("where")(sign < 0, np.nan, log) if not c.dtype.is_complex else op("log")(sign) + log
 
 
-# -- factors with rows that change places ----------------------------------------------------------
+# -- factors with pivoting -------------------------------------------------------------------------
 def _swapped(values: Any, one: Any, other: Any, axis: int) -> Any:
-    """Rows ``one`` and ``other`` of each matrix in each other's place; of vectors, elements."""
+    """The values with rows ``one`` and ``other`` of each matrix exchanged; for vectors, elements."""
     rows = np.arange(shape_of(values)[axis])
     places = op("where")(rows == one, other[..., None], op("where")(rows == other[..., None], one, rows))
     if axis == -1:
@@ -106,7 +105,7 @@ def _swapped(values: Any, one: Any, other: Any, axis: int) -> Any:
 
 
 def _factors(a: Any) -> tuple[Any, Any]:
-    """Both triangular factors in one matrix, and the row that each step took for its own, counted from 1."""
+    """Both triangular factors in one matrix, and the pivot row of each step, counted from 1."""
     *outer, height, width = shape_of(a)
     rows, columns, steps = np.arange(height), np.arange(width), min(height, width)
 
@@ -127,7 +126,7 @@ def _factors(a: Any) -> tuple[Any, Any]:
 
 
 def _order(pivots: Any, height: int) -> Any:
-    """The row of the matrix that stands in each row after all steps."""
+    """For each row after all steps, the original row of the matrix."""
     rows = op("expand")(np.arange(height), (*shape_of(pivots)[:-1], height))
 
     def step(k: Any, rows: Any) -> Any:
@@ -143,7 +142,7 @@ def _triangles(both: Any) -> tuple[Any, Any]:
 
 
 def _pivoting(a: Any, pivot: bool = True) -> Any:
-    """A matrix whose factors are computed. Raises TraceError for sizes that are names."""
+    """A matrix whose factors are to be computed. Raises TraceError for named sizes."""
     if not pivot or not all(type(n) is int for n in shape_of(a)[-2:]) or dtype_of_value(a).is_complex:
         raise TraceError("factors without pivots, of complex numbers, or of a matrix whose sizes may differ")
     return a
@@ -169,7 +168,7 @@ def _lu_unpack(c: Call, both: Any, pivots: Any, unpack_data: bool = True, unpack
 
 @aten("linalg_lu_solve")
 def _lu_solve(c: Call, both: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
-    """The x of ``a @ x = b``, of the factors of ``a``."""
+    """The x with ``a @ x = b``, from the factors of ``a``."""
     lower, upper = _triangles(_pivoting(both))
     order = _order(pivots, shape_of(both)[-2])
     places = cast(np.arange(shape_of(both)[-2])[:, None] == order[..., None, :], c.dtype)
@@ -180,7 +179,7 @@ def _lu_solve(c: Call, both: Any, pivots: Any, b: Any, *, left: bool = True, adj
 
 @aten("linalg_matrix_exp", "matrix_exp")
 def _matrix_exp(c: Call, a: Any) -> Any:
-    """Taylor's series of the matrix halved 12 times, which is squared as often, in double precision."""
+    """The Taylor series of the matrix divided by 2**12, squared 12 times, in double precision."""
     x = op("cast")(a, dtypes.complex128 if c.dtype.is_complex else dtypes.float64) * 2.0**-12
     found = one = identity(shape_of(a)[-2:], dtypes.float64)
     for order in range(18, 0, -1):
@@ -192,7 +191,7 @@ def _matrix_exp(c: Call, a: Any) -> Any:
 
 @aten("linalg_householder_product", "orgqr")
 def _householder_product(c: Call, a: Any, scales: Any) -> Any:
-    """The first columns of the product of reflections, each of a vector that is stored below the diagonal."""
+    """The first columns of a product of reflections, whose vectors are stored below the diagonal."""
     *_, height, count = shape_of(a)
     if type(count) is not int:
         raise c.refuse("as many reflections as a size that may differ")
@@ -232,7 +231,8 @@ def _svd_or_values(
 
 @aten("linalg_pinv")
 def _pinv(c: Call, a: Any, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
-    """Singular values count from a part of the largest one on. Of a Hermitian matrix the lower half is read."""
+    """Singular values below a fraction of the largest one are ignored. Only the lower triangle of a Hermitian matrix is
+    read."""
     if hermitian:
         a = op("tril")(a, 0) + _turned(op("tril")(a, -1))
     if atol is not None or not all(type(n) is int for n in shape_of(a)[-2:]):

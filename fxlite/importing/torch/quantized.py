@@ -1,5 +1,5 @@
-"""Ops of graphs that were quantized by PyTorch (pt2e, ``quantized_decomposed``), as fxlite's integer ops: these are
-what passes and kernels of quantized models know. Ops of torch that stand for products of integers are here, too."""
+"""Ops of graphs that were quantized by PyTorch (pt2e, ``quantized_decomposed``) in terms of fxlite's integer ops, which
+passes and kernels for quantized models recognize. Also torch's ops for products of integers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES = (dtypes.int8, dtypes.uint8)
 
 
 def _scale_of(c: Call, value: Any, x: Any, axis: int | None) -> Any:
-    """A scale in float32, of one number or one for each element along an axis of ``x``."""
+    """A scale in float32: a single number, or one for each element along an axis of ``x``."""
     return _along(np.float32(value) if is_number(value) else cast(value, dtypes.float32), x, axis)
 
 
@@ -39,7 +39,8 @@ def _along(value: Any, x: Any, axis: int | None) -> Any:
 
 
 def _quantized(c: Call, x: Any, scale: Any, zero_point: Any, axis: int | None, low: int, high: int, dtype: Any) -> Any:
-    """``clip(round(x / scale) + zero_point, low, high)``, where x is multiplied by the reciprocal, as torch does it."""
+    """``clip(round(x / scale) + zero_point, low, high)``; as in torch, x is multiplied by the reciprocal of the
+    scale."""
     wanted, x = dtype_of(dtype), cast(x, dtypes.float32)
     scale, zero_point = _scale_of(c, scale, x, axis), _along(zero_point, x, axis)
     if wanted in _BYTES:
@@ -90,7 +91,7 @@ def _dequantize_channels(
 
 @aten(f"{_OWN}choose_qparams", f"{_OWN}choose_qparams_symmetric")
 def _choose(c: Call, x: Any, quant_min: int, quant_max: int, eps: float, dtype: Any) -> Any:
-    """The scale and zero point for the range of the values and 0, each an array of one number."""
+    """The scale and zero point for the range of the values and 0, each as an array with one element."""
     x = cast(x, dtypes.float32)
     low, high = op("minimum")(op("min")(x), 0.0), op("maximum")(op("max")(x), 0.0)
     if c.name.endswith("symmetric"):

@@ -27,7 +27,7 @@ from fxlite.types import dtypes
 
 
 def _reduction(own: str, casts: bool) -> Any:
-    """``casts``: in the dtype of the result."""
+    """An entry for a reduction. ``casts``: it is computed in the dtype of the result."""
 
     def entry(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         return op(own)(cast(x, c.dtype) if casts else x, axes_of(dim, rank_of(x)), keepdim)
@@ -67,7 +67,7 @@ def _count_nonzero(c: Call, x: Any, dim: Any = None) -> Any:
 
 
 def _spread_arguments(args: Any, correction: Any, unbiased: Any) -> tuple[Any, Any, bool]:
-    """dim, correction, keepdim of var and std, whose overloads differ."""
+    """The arguments dim, correction and keepdim of var and std, whose overloads differ."""
     given = list(args)
     if (given and isinstance(given[0], bool)) or (unbiased is not None and not given):
         return None, int(given[0] if given else unbiased), False
@@ -115,7 +115,7 @@ def _of_order(x: Any, p: float, axes: Any, keepdim: bool = False) -> Any:
 
 @aten("embedding_renorm")
 def _embedding_renorm(c: Call, weight: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
-    """The rows of a table, of which those that are looked up are no longer than ``max_norm``."""
+    """A table in which the rows that are looked up are scaled down to at most ``max_norm``."""
     rows, flat = shape_of(weight)[0], indices.reshape(-1)
     count = op("scatter_add")(np.zeros(rows, np.int64), flat, op("full")(shape_of(flat), 1, dtypes.int64), 0)
     norm = _of_order(weight, norm_type, (1,), True)
@@ -164,8 +164,8 @@ def _sort(c: Call, x: Any, dim: Any = -1, descending: bool = False, stable: Any 
 
 
 def _order(x: Any, axis: int, descending: bool) -> Any:
-    """Positions that sort x, of equal elements in their order; the largest, with NaN above all, comes first
-    where they descend: those of a sort of the reversed array, read backwards."""
+    """The positions that sort x, stably. In descending order, NaN comes first; they are those of a sort of the
+    reversed array, read backwards."""
     if not descending or not rank_of(x):
         return op("argsort")(x, axis)
     backwards = op("flip")(op("argsort")(op("flip")(x, axis), axis), axis)
@@ -184,7 +184,8 @@ def _kthvalue(c: Call, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> 
 
 @aten("median", "nanmedian")
 def _median(c: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower one of the middle elements; one that is NaN, if there is any, or among those that are not."""
+    """The lower of the two middle elements. ``median`` returns NaN if there is one; ``nanmedian``
+    ignores NaN."""
     if dim is None:
         return _median(c, x.reshape(-1), 0)[0]
     count: Any = shape_of(x)[axis_of(x, dim)] if rank_of(x) else 1
@@ -197,7 +198,7 @@ def _median(c: Call, x: Any, dim: int | None = None, keepdim: bool = False) -> A
 
 
 def _at_rank(x: Any, rank: Any, dim: int, keepdim: bool) -> Any:
-    """The element that so many are before in order, and its position. ``rank`` may be an array [..., 1, ...]."""
+    """The element with a rank (from 0) in sorted order, and its position. ``rank`` may be an array [..., 1, ...]."""
     axis = axis_of(x, dim)
     if not rank_of(x):
         return x, np.zeros((), np.int64)
@@ -212,7 +213,7 @@ def _at_rank(x: Any, rank: Any, dim: int, keepdim: bool) -> Any:
 
 @aten("mode")
 def _mode(c: Call, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent element of an axis, the least of several, and its last position."""
+    """The most frequent element of an axis (of several, the smallest), and its last position."""
     x = np.moveaxis(x, dim, -1)
     count = op("sum")(cast(op("eq")(x[..., :, None], x[..., None, :]), dtypes.int64), (-1,))
     order = op("argsort")(x, rank_of(x) - 1)
@@ -225,7 +226,7 @@ def _mode(c: Call, x: Any, dim: int = -1, keepdim: bool = False) -> Any:
 
 @aten("cummax", "cummin")
 def _running_extreme(c: Call, x: Any, dim: int) -> Any:
-    """With the position of the last element that is as large as all before it."""
+    """Also returns the position of the last element that is at least as large as all before it."""
     if not rank_of(x):
         return x, np.zeros((), np.int64)
     axis = axis_of(x, dim)
@@ -239,7 +240,7 @@ def _running_extreme(c: Call, x: Any, dim: int) -> Any:
 
 @aten("logcumsumexp")
 def _logcumsumexp(c: Call, x: Any, dim: int) -> Any:
-    """By doubling, in log2(n) steps: each element takes in the sum that ends where its own begins."""
+    """Computed by doubling, in log2(n) steps: each element adds the sum that ends just before its own."""
     axis, distance = axis_of(x, dim), 1
     size = shape_of(x)[axis] if rank_of(x) else 1
     if type(size) is not int:
@@ -279,7 +280,7 @@ def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, rig
 @aten("histc")
 def _histc(c: Call, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     x = x.reshape(-1)
-    if min == max:  # those of the elements, a little apart where all are one
+    if min == max:  # the range of the elements, widened if all are equal
         low, high = op("min")(x), op("max")(x)
         is_one = op("eq")(low, high)
         min, max = op("where")(is_one, low - 1, low), op("where")(is_one, high + 1, high)
@@ -303,7 +304,7 @@ def _searchsorted(
     if sorter is not None:
         x = np.take_along_axis(x, sorter, -1) if rank_of(x) > 1 else x[sorter]
     right = right if side is None else side == "right"
-    if rank_of(x) > 1:  # as many elements are before the place that is found
+    if rank_of(x) > 1:  # count the elements before each place
         lower, value = x[..., None, :], values[..., :, None]
         return op("sum")(cast(lower <= value if right else lower < value, c.dtype), rank_of(x))
     return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
@@ -319,7 +320,7 @@ def _matmul(c: Call, x: Any, y: Any) -> Any:
 
 @aten("_grouped_mm", "transformers.grouped_mm_fallback")
 def _grouped_mm(c: Call, x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """Rows of ``x`` by the matrix of their group, which ends at its element of ``offs``."""
+    """The product of the rows of ``x`` with the matrix of their group, which ends at its element of ``offs``."""
     if rank_of(x) != 2 or rank_of(weight) != 3 or bias is not None:
         raise c.refuse("groups along other axes than the rows of the first operand")
     rows = op("arange")(0, shape_of(x)[0], 1, dtypes.int64)
@@ -368,7 +369,7 @@ def _linalg_cross(c: Call, x: Any, y: Any, dim: int = -1) -> Any:
 
 @aten("cross")
 def _cross(c: Call, x: Any, y: Any, dim: int | None = None) -> Any:
-    """Along the first axis of three elements, where none is given."""
+    """Without ``dim``, the first axis with three elements is used."""
     return np.cross(x, y, axis=[*shape_of(x)].index(3) if dim is None else dim)
 
 

@@ -1,10 +1,10 @@
-"""From an exported program to a graph.
+"""Converts an exported program to a graph.
 
-In: a ``torch.nn.Module`` with example inputs (or their types), an ``ExportedProgram``, a
-``torch.fx.GraphModule`` or a ``.pt2`` file. Out: a GraphModule whose weights are the tensors'
-memory, whose scopes are the model's modules and whose places are the lines of its code.
+In: a ``torch.nn.Module`` with example inputs (or their types), an ``ExportedProgram``, a ``torch.fx.GraphModule`` or a
+``.pt2`` file. Out: a GraphModule whose weights share memory with the tensors, whose scopes are the model's modules, and
+whose locations are the lines of its code.
 
-Importing is tracing: the exported program's nodes run, one after the other, on proxies.
+Importing is tracing: the nodes of the exported program run, one after another, on proxies.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from fxlite.types import dtypes, shapes
 from fxlite.types.guards import OPPOSITE
 from fxlite.types.shapes import NamedDim
 
-# -- nested inputs and results, of dicts, lists and classes that torch knows as pytrees ------------
+# -- nested inputs and results: dicts, lists and classes that torch knows as pytrees ---------------
 #: A leaf that is not there: None, or a number or text that the program was exported with.
 ABSENT = object()
 
 
 def nested(spec: Any, leaves: Iterator[Any]) -> Any:
-    """The leaves put together as ``spec`` says; entries that are :data:`ABSENT` are left out."""
+    """A nested value with these leaves, in the form of ``spec``; entries that are :data:`ABSENT` are left out."""
     if spec.is_leaf():
         return next(leaves)
     parts = [nested(child, leaves) for child in spec.children()]
@@ -57,8 +57,8 @@ def nested(spec: Any, leaves: Iterator[Any]) -> Any:
 
 
 def flat(spec: Any, value: Any) -> list[Any]:
-    """The leaves of a value that :func:`nested` made, in its order; None for those left out. Raises
-    KeyError where parts were left out of a list or tuple."""
+    """The leaves of a value from :func:`nested`, in order, with None for those that are left out. Raises KeyError if
+    parts of a list or tuple were left out."""
     if spec.is_leaf():
         return [value]
     children = list(spec.children())
@@ -88,8 +88,8 @@ def _names(spec: Any, count: int) -> list[str] | None:
 FAMILIES = (elementwise, reductions, shaping, layers, indexing, linalg, special, quantized)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_FEW = 64  # elements of a constant that is computed with while importing
-_AXIS = frozenset(("dim", "dimension"))  # what ops call one axis
+_FEW = 64  # elements of a constant that is folded while importing
+_AXIS = frozenset(("dim", "dimension"))  # the names of parameters that are one axis
 #: What checks or describes values, and computes none.
 _CHECKS = frozenset(
     "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
@@ -98,13 +98,13 @@ _CHECKS = frozenset(
 
 
 def import_model(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> GraphModule:
-    """What :func:`fxlite.from_torch` does."""
+    """The implementation of :func:`fxlite.from_torch`."""
     return graph_of(program_of(model, example, named, dynamic_shapes))
 
 
 def graph_of(program: Program) -> GraphModule:
-    """The graph of a program. Ops that the table lacks, and those whose entry refuses what it is
-    given, are what torch says that they are made of."""
+    """The graph of a program. Ops that the table lacks, and those whose entry rejects its arguments, are replaced by
+    torch's decompositions."""
     tried: set[Any] = set()
     first: ModelImportError | None = None
     while True:
@@ -135,7 +135,7 @@ class Run:
         self._places: dict[str, Location | None] = {}
         self.refused: set[Any] = set()  #: the op whose entry runs
 
-    # -- the whole -----------------------------------------------------------------------------
+    # -- the whole program ---------------------------------------------------------------------
     def graph(self) -> GraphModule:
         """The imported model."""
         missing = Counter(map(str, _missing(self.exported)))
@@ -146,11 +146,11 @@ class Run:
         return self.importer.trace(lambda *given: self._run(inputs, given))
 
     def failed(self, _: Any) -> set[Any]:
-        """The op whose entry failed."""
+        """The op whose entry failed, as the only unwanted one."""
         return self.refused
 
     def _enter_weights(self) -> None:
-        """Parameters, buffers and constants, by their names in the model."""
+        """Register parameters, buffers and constants, by their names in the model."""
         names = {
             **self.signature.inputs_to_parameters,
             **self.signature.inputs_to_buffers,
@@ -173,8 +173,8 @@ class Run:
             self._holders[placeholder] = shared[key]
 
     def _declare_inputs(self) -> list[str | None]:
-        """Declares the program's inputs, one parameter for each argument; returns the names of the
-        placeholders by their order in the flattened arguments, None for constants."""
+        """Declare the program's inputs, with one parameter for each argument; returns the names of the placeholders
+        in the order of the flattened arguments, with None for constants."""
         values = {n.name: n.meta.get("val") for n in self.exported.graph.nodes if n.op == "placeholder"}
         leaves: list[Any] = []
         order: list[str | None] = []
@@ -236,7 +236,7 @@ class Run:
         outputs = self.run_graph(self.exported.graph_module, placeholder)
         results = []
         kinds = torch.export.graph_signature.OutputKind
-        if self.signature.user_inputs_to_mutate:  # what is computed of an input is no view of it, as it is in NumPy
+        if self.signature.user_inputs_to_mutate:  # unlike in NumPy, results are not views of inputs
             outputs = [value.copy() if is_traced(value) else value for value in outputs]
         for spec, value in zip(self.signature.output_specs, outputs):
             if spec.kind in (kinds.BUFFER_MUTATION, kinds.PARAMETER_MUTATION):
@@ -253,7 +253,7 @@ class Run:
         return None if found is ABSENT else found
 
     def _weight(self, node: Any) -> Any:
-        """A weight as a traced value; a small constant as what it is, so that it can be computed with."""
+        """A weight as a traced value; a small constant as an array, so that it can be folded."""
         owner, name = self._holders[node.name]
         if node.name in self.signature.inputs_to_lifted_tensor_constants:
             array = owner._buffers[name]
@@ -263,7 +263,7 @@ class Run:
             return getattr(owner, name)
 
     def run_graph(self, module: Any, placeholder: Callable[[Any], Any]) -> list[Any]:
-        """The outputs of a graph of torch, whose inputs ``placeholder`` gives."""
+        """The outputs of a torch graph, whose inputs ``placeholder`` supplies."""
         env: dict[Any, Any] = {}
         needed = _needed(module.graph)
         for node in module.graph.nodes:
@@ -282,16 +282,16 @@ class Run:
         return []
 
     def size(self, value: Any) -> Any:
-        """A number, or a size that torch knows, as one of the graph."""
+        """A number, or a symbolic size of torch, as a number or dim of the graph."""
         return value if isinstance(value, int) else shapes.for_user(self.sizes.dim_of(value.node.expr))
 
     def _require(self, node: Any) -> None:
-        """What a program asserts of sizes that may differ, as a guard."""
+        """Add a guard for a program's assertion about sizes that may vary."""
         asserted = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
         relation: Any = asserted.node.expr if isinstance(asserted, torch.SymBool) else None
         if not getattr(relation, "is_Relational", False) or not relation.free_symbols:
             return
-        if any(str(s) not in self.sizes.names for s in relation.free_symbols):  # a size that depends on values
+        if any(str(s) not in self.sizes.names for s in relation.free_symbols):  # it depends on values
             return
         left, right = map(self.sizes.dim_of, relation.args)
         if relation.rel_op in (">=", ">") and never_negative(left - right - int(relation.rel_op == ">")):
@@ -332,7 +332,7 @@ class Run:
             return found
 
     def _in_torch(self, node: Any) -> Any:
-        """What torch computes for one of the :func:`_constants`."""
+        """The value of one of the :func:`_constants`, computed by torch."""
         if node.op == "placeholder":
             return self.exported.constants[self.signature.inputs_to_lifted_tensor_constants[node.name]]
         return node.target(
@@ -340,8 +340,8 @@ class Run:
         )
 
     def _checked(self, node: Any, value: Any, with_axis: bool) -> Any:
-        """A result, in the dtype that torch gives it, and without the axis of :func:`_with_axis`. Raises TraceError
-        where its shape is another: an entry of the table would be wrong."""
+        """A result in torch's dtype, and without the axis of :func:`_with_axis`. Raises TraceError if its shape
+        differs from torch's, which means that an entry of the table is wrong."""
         expected = node.meta.get("val")
         if not isinstance(value, (tuple, list)) or not isinstance(expected, (tuple, list)):
             value, expected = [value], [expected]
@@ -351,7 +351,7 @@ class Run:
         return found if isinstance(node.meta.get("val"), (tuple, list)) else found[0]
 
     def _place(self, node: Any) -> Location | None:
-        """The innermost line of the user's code that a node comes from."""
+        """The innermost line of the user's code for a node."""
         trace = node.meta.get("stack_trace") or ""
         if trace not in self._places:
             frames = _FRAME.findall(trace)
@@ -364,7 +364,7 @@ class Run:
 
 
 def _values(value: Any, env: Mapping[Any, Any]) -> Any:
-    """Arguments of a node, with values for nodes."""
+    """The arguments of a node, with values in place of nodes."""
     if isinstance(value, torch.fx.Node):
         return env.get(value)
     if isinstance(value, (list, tuple)):
@@ -375,7 +375,7 @@ def _values(value: Any, env: Mapping[Any, Any]) -> Any:
 
 
 def _with_axis(node: Any, args: list[Any]) -> list[Any]:
-    """The arguments of an op along an axis. What has no axes has one of a single element there, for torch."""
+    """The arguments of an op along an axis. In torch, a value without axes has one of size 1 there."""
     own = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
     if (
         not isinstance(own, torch.Tensor)
@@ -402,7 +402,7 @@ def _fitted(value: Any, expected: Any) -> Any:
 
 
 def _missing(exported: Any) -> list[Any]:
-    """Ops that the table lacks, each as often as it is there."""
+    """The ops that the table lacks, each as often as it occurs."""
     found = []
     for module in exported.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
@@ -422,8 +422,8 @@ def _is_known(target: Any) -> bool:
 
 
 def _constants(graph: Any, signature: Any) -> set[Any]:
-    """The nodes that are the same tensor each time, made of numbers and literals: a window of a Fourier transform,
-    frequencies, a quantile."""
+    """The nodes whose value is the same tensor in every call, computed from numbers and literals: a window of a Fourier
+    transform, frequencies, a quantile."""
     found: set[Any] = set()
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -444,7 +444,7 @@ def _is_check(node: Any) -> bool:
 
 
 def _needed(graph: Any) -> set[Any]:
-    """The nodes that results, or what is written in place, are computed from; without checks."""
+    """The nodes from which results and values written in place are computed, without checks."""
     needed: set[Any] = set()
     for node in reversed(graph.nodes):
         schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
@@ -456,7 +456,7 @@ def _needed(graph: Any) -> set[Any]:
 
 
 def _write(node: Any, env: dict[Any, Any]) -> None:
-    """What an op has written in place is the operand's value from here on."""
+    """Make the value that an op has written in place the value of its operand."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:
         return
@@ -467,7 +467,7 @@ def _write(node: Any, env: dict[Any, Any]) -> None:
 
 
 def _scope_of(node: Any) -> tuple[str, str]:
-    """The path and class of the innermost module that a node comes from."""
+    """The path and class of the innermost module of a node."""
     stack = node.meta.get("nn_module_stack") or {}
     if not stack:
         return "", ""
@@ -478,12 +478,12 @@ def _scope_of(node: Any) -> tuple[str, str]:
 
 
 def _size(x: Any, axis: int | None = None) -> Any:
-    """A size of a value, or all."""
+    """A size of a value, or all sizes."""
     return tuple(x.shape) if axis is None else x.shape[axis]
 
 
 def _of_sizes(number: Callable[..., Any], size: Callable[..., Any]) -> Callable[..., Any]:
-    """The largest, or smallest, of numbers and sizes."""
+    """A function for the largest, or smallest, of numbers and sizes."""
 
     def choose(*values: Any) -> Any:
         if all(type(v) in (int, float) for v in values):
@@ -505,7 +505,7 @@ def _numel(x: Any) -> Any:
 
 
 def _compared(own: Op) -> Callable[..., Any]:
-    """A comparison of numbers and sizes; of sizes of which it is not known, a value of the program."""
+    """A comparison of numbers and sizes; if the result depends on the sizes, it is a value of the program."""
 
     def compare(left: Any, right: Any) -> Any:
         if all(type(v) in (int, float, bool) for v in (left, right)):
@@ -533,7 +533,7 @@ _PYTHON: dict[Any, Callable[..., Any]] = {
 
 # -- higher-order ops ------------------------------------------------------------------------------
 def _runner(c: Call, module: Any) -> Callable[..., list[Any]]:
-    """A graph of torch as a function of its inputs."""
+    """A torch graph as a function of its inputs."""
 
     def run(*given: Any) -> list[Any]:
         remaining = iter(given)
@@ -568,7 +568,7 @@ def scan(c: Call, combine: Any, init: Any, xs: Any, more: Any = ()) -> Any:
 
 
 def inline(skipped: int) -> Callable[..., Any]:
-    """A graph that runs where it stands, behind ``skipped`` settings."""
+    """An entry for a graph that runs inline, and that follows ``skipped`` settings among the arguments."""
 
     def call(c: Call, *args: Any, **_: Any) -> Any:
         return _runner(c, args[skipped])(*args[skipped + 1 :])

@@ -1,4 +1,4 @@
-"""ATen's ops that move, join, cut and repeat values."""
+"""ATen's ops that move, join, split and repeat values."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from fxlite.types.shapes import NamedDim
 
 
 def _reshape(x: Any, shape: Any) -> Any:
-    """A value in a shape, of which one size may be -1."""
+    """A value reshaped to a shape, one size of which may be -1."""
     shape = tuple(shape)
     if same_sizes(shape, shape_of(x)):
         return x
-    if isinstance(x, Masked):  # torch knows that the number of elements is the same
+    if isinstance(x, Masked):  # torch has checked that the number of elements is the same
         shape = tuple(-1 if is_traced(size) else size for size in shape)
     elif not hasattr(x, "node"):
         return np.asarray(x).reshape(shape)
@@ -131,7 +131,7 @@ def _atleast(c: Call, x: Any) -> Any:
 # -- parts -----------------------------------------------------------------------------------------
 @aten("slice", "slice_copy")
 def _slice(c: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    """Bounds are cut to the axis, as Python's are; the largest int stands for its end."""
+    """Bounds are clipped to the axis, as in Python; the largest int stands for its end."""
     if type(end) is int and end >= 1 << 62:
         end = None
     if (start is None or (type(start) is int and start == 0)) and end is None and step == 1:
@@ -255,7 +255,7 @@ def _repeat_interleave(c: Call, x: Any, repeats: Any, dim: Any = None, *, output
 
 @aten("repeat_interleave.Tensor")
 def _repeat_numbers(c: Call, repeats: Any, *, output_size: int | None = None) -> Any:
-    """The numbers from 0 on, each as often as ``repeats`` says."""
+    """The numbers from 0 on, each repeated as often as its element of ``repeats`` tells."""
     if output_size is not None and not is_traced(output_size):
         return op("searchsorted")(op("cumsum")(repeats, 0), np.arange(output_size), "right")
     if c.bounds[1] is not None:
@@ -301,7 +301,7 @@ def _roll(c: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
 # -- padding ---------------------------------------------------------------------------------------
 @aten("pad")
 def _padded(c: Call, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    """Pairs of padding, the last axis first; negative ones cut."""
+    """``pad`` has pairs for the last axis first; negative paddings crop."""
     pairs = [(0, 0)] * (rank_of(x) - len(pad) // 2) + list(zip(pad[::2], pad[1::2]))[::-1]
     for axis, (low, high) in enumerate(pairs):
         below, above = type(low) is int and low < 0, type(high) is int and high < 0
@@ -349,7 +349,7 @@ def _channel_shuffle(c: Call, x: Any, groups: int) -> Any:
 
 @aten("im2col")
 def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """Windows of an image as columns [B, C * kh * kw, L]."""
+    """The windows of an image as columns [B, C * kh * kw, L]."""
     x = _padded(c, x, (padding[1], padding[1], padding[0], padding[0]))
     *lead, channels, height, width = shape_of(x)
     rows = (height - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
@@ -366,7 +366,7 @@ def _im2col(c: Call, x: Any, kernel: Any, dilation: Any, padding: Any, stride: A
 
 @aten("col2im")
 def _col2im(c: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    """The sum of columns [B, C * kh * kw, L] where their windows lie on an image [B, C, H, W]."""
+    """The sum of columns [B, C * kh * kw, L] at the places of their windows in an image [B, C, H, W]."""
     lead, (joined, _) = shape_of(x)[:-2], shape_of(x)[-2:]
     wide = [n + 2 * p for n, p in zip(size, padding)]
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip(wide, kernel, dilation, stride)]
@@ -383,7 +383,8 @@ def _col2im(c: Call, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any
 
 
 def _spread(x: Any, axis: int, first: int, step: int, size: int) -> Any:
-    """An axis of ``size`` elements of which every ``step``-th from ``first`` on are those of x, the others 0."""
+    """An axis of ``size`` elements, of which every ``step``-th one from ``first`` on is an element of x, and the
+    others are 0."""
     shape = list(shape_of(x))
     pairs = [(0, 0)] * len(shape)
     if step > 1:
@@ -420,7 +421,7 @@ _NORMS: Any = ("backward", "ortho", "forward")
 
 @aten("_fft_r2c", "_fft_c2c")
 def _fft_parts(c: Call, x: Any, dim: Any, norm: int, forward: bool = True) -> Any:
-    """For _fft_r2c ``forward`` says that the half that follows from the other is left out."""
+    """For _fft_r2c, ``forward`` means that the redundant half is left out."""
     if c.name == "_fft_r2c":
         transform = np.fft.rfftn if forward else np.fft.fftn
     else:

@@ -1,4 +1,5 @@
-"""ATen's special functions, made of elementary ones. They are computed in float64, so that float32 loses nothing."""
+"""ATen's special functions, composed of elementary ones. They are computed in float64, so that float32 results
+lose no precision."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from fxlite.importing.torch.table import Call, aten, cast, op
 from fxlite.tracing.functions.special import erfc, log_gamma, reflected, scaled_erfc
 from fxlite.types import dtypes
 
-_FAR = 25.0  # from there on Bessel functions are their asymptotic series
-_TERMS = 20  # of it
+_FAR = 25.0  # from here on, Bessel functions are computed from their asymptotic series
+_TERMS = 20  # terms of this series
 #: Bernoulli's numbers B2, B4, ...
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
 def _special(names: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Enters a function of a float64 value."""
+    """A decorator that adds a function of a float64 value to the table."""
 
     def enter(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         aten(*names.split())(lambda c, x: cast(function(cast(x, dtypes.float64)), c.dtype))
@@ -29,7 +30,7 @@ def _special(names: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """Horner's scheme, the coefficient of the highest power first."""
+    """A polynomial by Horner's scheme, with the coefficient of the highest power first."""
     found = coefficients[0]
     for each in coefficients[1:]:
         found = found * x + each
@@ -63,7 +64,7 @@ def _trigamma(x: Any) -> Any:
 
 @aten("polygamma", "special_polygamma")
 def _polygamma(c: Call, n: Any, x: Any) -> Any:
-    n, x = (n, x) if isinstance(n, int) else (x, n)  # polygamma_ has them the other way round
+    n, x = (n, x) if isinstance(n, int) else (x, n)  # polygamma_ has them in reverse order
     if n > 1:
         raise c.refuse(f"the derivative of order {n + 1} of lgamma; those of orders 1 and 2 are there")
     return cast((_trigamma if n else _digamma)(cast(x, dtypes.float64)), c.dtype)
@@ -71,7 +72,7 @@ def _polygamma(c: Call, n: Any, x: Any) -> Any:
 
 @_special("erfinv special_erfinv")
 def _erfinv(y: Any) -> Any:
-    """A rational approximation, and two steps of Newton's method, as torch does it."""
+    """A rational approximation followed by two steps of Newton's method, as in torch."""
     size = op("abs")(y)
     z = y * y
     middle = _polynomial(z, (-0.140543331, 0.914624893, -1.645349621, 0.886226899))
@@ -96,7 +97,7 @@ def _erfcx(x: Any) -> Any:
 
 @_special("special_ndtri")
 def _ndtri(p: Any) -> Any:
-    """The normal quantile: a rational approximation from the nearer end, and two steps of Halley's method."""
+    """The normal quantile: a rational approximation from the nearer end, followed by two steps of Halley's method."""
     is_low = p < 0.5
     rest = 2.0 * op("where")(is_low, p, 1.0 - p)
     t = op("sqrt")(-2.0 * op("log")(rest / 2.0))
@@ -108,14 +109,14 @@ def _ndtri(p: Any) -> Any:
     return op("where")(is_low, -x, x)
 
 
-# -- Bessel functions: means over a circle, which the trapezoidal rule has exactly, or the series of Hankel --------
+# -- Bessel functions: means over a circle, for which the trapezoidal rule is exact, or Hankel's series ------------
 def _turns(x: Any) -> tuple[Any, Any]:
-    """What is near enough, with an axis for the angles of a circle; and these."""
+    """The arguments that are near 0 (others limited), with an axis for the angles of a circle; and these angles."""
     return op("minimum")(x, _FAR)[..., None], np.arange(64) * (2 * math.pi / 64)
 
 
 def _hankel(x: Any, order: int) -> list[Any]:
-    """The terms of the asymptotic series at what is far enough, and not infinite."""
+    """The terms of the asymptotic series, for arguments that are large enough and finite (others limited)."""
     x = op("clip")(x, _FAR, 1e300)
     terms = [x * 0.0 + 1.0]
     for k in range(1, _TERMS):
@@ -146,7 +147,7 @@ def _j(x: Any, order: int) -> Any:
 
 
 def _odd(x: Any, found: Any, near: Any) -> Any:
-    """A function of order 1; near 0 its series, as of sums of numbers around 1 nothing is left there."""
+    """A function of order 1. Near 0 its series is used, because sums of numbers around 1 would cancel there."""
     return op("where")(op("abs")(x) < 1e-4, near, found)
 
 

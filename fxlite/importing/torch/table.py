@@ -1,11 +1,11 @@
-"""The table of ATen's ops: what each is in fxlite's, and what its entries are given.
+"""The table of ATen's ops, which expresses each in terms of fxlite's ops, and the arguments of its entries.
 
-In: entries by name, ``"add"`` for all overloads of ``aten.add`` or ``"clamp.Tensor"`` for one. Out:
-:func:`entry_of` a target. An entry gets a :class:`Call` and the arguments of ATen's schema, with
-proxies, arrays, numbers and named sizes for the values of nodes.
+In: entries by name: ``"add"`` for all overloads of ``aten.add``, or ``"clamp.Tensor"`` for one. Out: :func:`entry_of` a
+target. An entry gets a :class:`Call` and the arguments of ATen's schema, with proxies, arrays, numbers and named sizes
+for the values of nodes.
 
-Tensors on the CPU are arrays over the same memory, and back. NumPy's own conversion knows no bfloat16 or
-float8, which are taken as integers of their size and read as ml_dtypes' types.
+Tensors on the CPU and arrays are converted into each other over the same memory. NumPy's own conversion does not
+support bfloat16 and float8; these are passed as integers of their size and read as types of ml_dtypes.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _AS_INTEGERS = {
 
 
 def dtype_of(torch_dtype: Any) -> DType:
-    """fxlite's dtype for one of torch. Raises DTypeError for those that it lacks."""
+    """fxlite's dtype for a torch dtype. Raises DTypeError if there is none."""
     if torch_dtype not in DTYPES:
         raise DTypeError(f"fxlite has no dtype for {torch_dtype}")
     return DTYPES[torch_dtype]
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """An array over a tensor's memory; what is on another device, or a tensor of a class without
-    plain memory (sparse, quantized), is copied or refused. Raises DTypeError."""
+    """An array over a tensor's memory. A tensor on another device, or of a class without plain memory (sparse,
+    quantized), is copied if possible. Raises DTypeError otherwise."""
     plain = tensor.detach()
     if plain.is_sparse or plain.is_quantized or plain.is_meta:
         raise DTypeError(f"a tensor that is sparse, quantized or on the device meta has no array: {plain.layout}")
@@ -71,7 +71,7 @@ ENTRIES: dict[str, Entry] = {}
 
 
 def aten(*names: str) -> Callable[[Entry], Entry]:
-    """Decorates an entry of the table."""
+    """A decorator that adds an entry to the table under these names."""
 
     def enter(entry: Entry) -> Entry:
         for name in names:
@@ -83,20 +83,20 @@ def aten(*names: str) -> Callable[[Entry], Entry]:
 
 
 def same(names: str, function: Callable[..., Any]) -> None:
-    """Enter a function that takes what these ops of ATen take, attributes by ATen's names."""
+    """Add a function that takes the same arguments as these ATen ops, with attributes by ATen's names."""
     aten(*names.split())(lambda c, *args, **named: function(*args, **named))
 
 
 def each(text: str) -> Iterator[tuple[str, str]]:
-    """(ATen's name, fxlite's op) of words such as ``mul``, the name of both, and ``multiply=mul``."""
+    """(ATen's name, fxlite's op) for words such as ``mul``, if both have the same name, or ``multiply=mul``."""
     for word in text.split():
         name, _, own = word.partition("=")
         yield name, own or name
 
 
 def entry_of(target: Any) -> Entry | None:
-    """The entry of an op of torch; None where the table has none. One that writes in place,
-    ``add_``, is the one that does not."""
+    """The entry for a torch op; None if there is none. An op that writes in place, ``add_``, has the entry of the one
+    that does not."""
     full = getattr(target, "_schema", None)
     if full is None:
         return None
@@ -110,7 +110,7 @@ def entry_of(target: Any) -> Entry | None:
 
 
 class Call:
-    """A node of torch's graph while it runs: its types, and what entries need of the run."""
+    """A node of torch's graph while it runs, with its types, and the parts of the run that entries need."""
 
     def __init__(self, node: Any, run: Any) -> None:
         self.node, self.run = node, run
@@ -118,7 +118,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The name of the op in ATen, of ``add_`` that of ``add``."""
+        """The name of the op in ATen; for ``add_`` that of ``add``."""
         found = str(self.node.target._schema.name.partition("::")[2])
         return found if found.startswith("__") else found.rstrip("_")
 
@@ -135,20 +135,20 @@ class Call:
         return int(value.dim())
 
     def promoted(self, first: int = 0, second: int = 1) -> DType:
-        """The dtype that two operands are computed in, by torch's rules."""
+        """The dtype in which two operands are computed by torch's rules."""
         values = [self.node.args[i] for i in (first, second)]
         plain = [v.meta["val"] if isinstance(v, torch.fx.Node) else v for v in values]
         plain = [1 if isinstance(v, torch.SymInt) else v for v in plain]
         return dtype_of(torch.result_type(*plain))
 
     def options(self, args: Any, named: Mapping[str, Any], *names: str) -> list[bool]:
-        """The first options among positional arguments, or by their names; those that are not there are off."""
+        """Options that are given by position (in order) or by name; those that are not given are False."""
         return [bool(args[i] if i < len(args) else named.get(name, False)) for i, name in enumerate(names)]
 
     @property
     def bounds(self) -> tuple[int, int | None]:
-        """Between which numbers the program's result is that is a size, or one of its sizes, as far as torch knows; of
-        no other ones the largest is None."""
+        """Torch's bounds for a result that is a size, or for the unknown size of a result. The upper bound is None if
+        there is none."""
         sizes = [self.value] if isinstance(self.value, torch.SymInt) else getattr(self.value, "shape", ())
         found = [self.run.exported.range_constraints.get(s.node.expr) for s in sizes if isinstance(s, torch.SymInt)]
         if len(found) != 1 or found[0] is None or not found[0].lower.is_Integer or not found[0].upper.is_Integer:
@@ -157,7 +157,7 @@ class Call:
         return low, high if high < 1 << 31 else None
 
     def refuse(self, what: str) -> TraceError:
-        """The error for arguments of an op that fxlite's lacks."""
+        """The error for arguments of an op that fxlite does not support."""
         return TraceError(what)
 
 
@@ -179,8 +179,8 @@ def dtype_of_value(value: Any) -> DType:
 
 
 def cast(value: Any, dtype: DType | None) -> Any:
-    """A value in a dtype; a number stays one, which takes the dtype of what is beside it. An integer that this dtype
-    cannot hold loses its upper bits, as in torch."""
+    """A value cast to a dtype. A number stays a number, which takes the dtype of the other operand; an integer that
+    the dtype cannot represent loses its upper bits, as in torch."""
     if dtype is not None and dtype.is_integer and type(value) is int:
         return int(np.asarray(value).astype(dtype.numpy))
     if dtype is None or is_number(value):
@@ -189,7 +189,7 @@ def cast(value: Any, dtype: DType | None) -> Any:
 
 
 def as_array(value: Any, dtype: DType) -> Any:
-    """A number as an array of rank 0; anything else in the dtype."""
+    """A number as an array of rank 0; any other value cast to the dtype."""
     if isinstance(value, NamedDim):
         return op("full")((), value, dtype)
     return np.asarray(value, dtype.numpy) if is_number(value) else cast(value, dtype)
@@ -202,18 +202,18 @@ def shape_of(value: Any) -> tuple[Any, ...]:
 
 def same_sizes(one: Any, other: Any) -> bool:
     """Whether two shapes are known to be the same for all sizes."""
-    if any(map(is_traced, (*one, *other))):  # a number of elements that is computed
+    if any(map(is_traced, (*one, *other))):  # a computed number of elements
         return False
     return len(one) == len(other) and all(shapes.normalize(a) == shapes.normalize(b) for a, b in zip(one, other))
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array, or stands for one or for a selected part of one."""
+    """Whether a value is an array, or stands for one or for a selected part of one."""
     return is_traced(value) or isinstance(value, (np.ndarray, Masked))
 
 
 def identity(sizes: tuple[Any, ...], dtype: DType) -> Any:
-    """A matrix with ones on its diagonal; a constant where its sizes are numbers."""
+    """A matrix with ones on its diagonal; a constant if its sizes are numbers."""
     if all(type(size) is int for size in sizes):
         return np.eye(*sizes, dtype=dtype.numpy)
     down, across = (op("arange")(0, size, 1, dtypes.int64) for size in sizes)
@@ -221,7 +221,7 @@ def identity(sizes: tuple[Any, ...], dtype: DType) -> Any:
 
 
 def sized(shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
-    """What ``whole`` makes of sizes, of which one may be computed: its first elements then."""
+    """The array that ``whole`` makes for a shape, one size of which may be computed; then its first elements."""
     tracer: Any = active_tracer.get()
     if not any(map(is_traced, shape)):
         return whole(tuple(shape))
@@ -229,8 +229,7 @@ def sized(shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
 
 
 def bounded(value: Any, bounds: tuple[int, int | None]) -> Any:
-    """A number that the program is known to have between bounds, both of them inside: an error when it runs where it
-    is not."""
+    """A number that must be between bounds (inclusive); otherwise an error is raised at run time."""
     low, high = bounds
     if high is None or not is_traced(value):
         return value
@@ -248,30 +247,30 @@ def rank_of(value: Any) -> int:
 
 
 def axis_of(value: Any, axis: int) -> int:
-    """An axis counted from the start."""
+    """An axis counted from 0."""
     return axis % max(rank_of(value), 1)
 
 
 def along(value: Any, axis: int, index: Any) -> tuple[Any, ...]:
-    """The key for an index, or a slice, of one axis."""
+    """The subscript with an index, or a slice, for one axis."""
     return (*[slice(None)] * axis_of(value, axis), index)
 
 
 def ints(value: Any) -> Any:
-    """A list of numbers as a tuple, one of one number as it."""
+    """A list of numbers as a tuple; a list with one number as that number."""
     if isinstance(value, (list, tuple)):
         return tuple(value) if len(value) != 1 else value[0]
     return value
 
 
 def pair(value: Any, count: int) -> tuple[Any, ...]:
-    """A number, or a list of one, for each of ``count`` axes."""
+    """A number for each of ``count`` axes, from a number or a list."""
     found = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     return found * count if len(found) == 1 else found
 
 
 def axes_of(value: Any, rank: int) -> tuple[int, ...]:
-    """Axes of a reduction, counted from the start; all where none are given."""
+    """The axes of a reduction, counted from 0; all if none are given."""
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return tuple(range(rank))
     return tuple(a % max(rank, 1) for a in (value if isinstance(value, (list, tuple)) else (value,)))
