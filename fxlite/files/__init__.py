@@ -1,1 +1,1 @@
-"""Graphs and weights as files: data only, nothing in them is run."""
+"""Graphs and weights as files, which contain only data: nothing in them is executed."""

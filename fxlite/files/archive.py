@@ -1,12 +1,11 @@
-"""The archive that a ``.fxl`` file is: three members, read within bounds.
+"""The archive format of ``.fxl`` files: three members, which are read within limits.
 
-In: bytes that other people may have made. Out: the graph's JSON and the bytes of the weights,
-which have the digests that the file says. An archive that holds anything else, or more than it may
-when it is unpacked, is refused before memory is taken for it. ``docs/file_format.md`` describes it.
+In: bytes that other people may have made. Out: the graph's JSON and the bytes of the weights, whose digests match those
+in the file. An archive with other contents, or with more data than the limit after unpacking, is rejected before memory
+is allocated for it. ``docs/file_format.md`` describes the format.
 
-Of weights in a safetensors file beside it the memory is the file's, mapped; the system reads a page
-when it is touched, shares it between processes, and may take it back. :func:`release` gives pages
-back at once: what has gone through the processor's cache once need not stay in this process.
+Weights in a separate safetensors file are mapped: the system reads a page when it is first accessed, shares it between
+processes, and may discard it. :func:`release` discards pages at once, for weights that are only read once.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.json", "weights.safetensors"
 #: The version that is written. A reader refuses another major version that is newer; of a newer
 #: minor version it leaves out what it does not know.
 VERSION, MINOR = 3, 1
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # unpacking others may take gigabytes
 _DEFAULT_LIMIT = 256.0  # megabytes, 2.5 million nodes
 LIMIT_VARIABLE = "FXLITE_LOAD_LIMIT"
 
 
 def load_limit() -> float:
-    """Bytes that a member of a file may have when it is unpacked, unless the file itself is as
-    large: ``FXLITE_LOAD_LIMIT`` megabytes (256 if that is not set, 0 for no limit)."""
+    """The number of bytes that an unpacked member may have, unless the file itself is as large: ``FXLITE_LOAD_LIMIT``
+    megabytes (256 if it is not set, 0 for no limit)."""
     try:
         megabytes = float(os.environ.get(LIMIT_VARIABLE, _DEFAULT_LIMIT))
     except ValueError:
@@ -49,7 +48,7 @@ def load_limit() -> float:
 
 
 def pack(content: dict[str, Any], weights: bytes, writer: str = "fxlite") -> bytes:
-    """The archive. Raises FileFormatError for texts that :func:`unpack` refuses."""
+    """The archive as bytes. Raises FileFormatError for texts that :func:`unpack` would reject."""
     try:
         text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     except RecursionError:
@@ -77,15 +76,14 @@ def _digest(data: bytes) -> str:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name)  # with the fixed date 1980: equal graphs give equal files
-    entry.create_system = 3  # on each system
+    entry = zipfile.ZipInfo(name)  # the date is always 1980, so that equal graphs give equal files
+    entry.create_system = 3  # the same on all systems
     return entry
 
 
 def unpack(data: bytes, name: str) -> tuple[Any, bytes, dict[str, Any]]:
-    """The JSON of the graph, the bytes of the weights and the manifest, which says ``version`` and
-    ``minor``. Raises FileFormatError, and what :mod:`zipfile` raises, for an archive that is
-    damaged; ``name`` is the file's."""
+    """The JSON of the graph, the bytes of the weights, and the manifest, which has ``version`` and ``minor``. Raises
+    FileFormatError, and what :mod:`zipfile` raises, for a damaged archive; ``name`` is that of the file."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         found = sorted(info.filename for info in archive.infolist())
         if found == [GRAPH, WEIGHTS]:  # versions 1 and 2
@@ -120,7 +118,7 @@ def _refuse_members(found: list[str], name: str) -> None:
 
 
 def _checked_header(content: Any, name: str, least: int, most: int) -> dict[str, Any]:
-    """What says format and version. Raises FileFormatError."""
+    """The object with format and version, after checking it. Raises FileFormatError."""
     if not isinstance(content, dict) or content.get("format") != "fxlite":
         raise FileFormatError(f"{name} is an archive, but not one of fxlite")
     version = content.get("version")
@@ -133,8 +131,8 @@ def _checked_header(content: Any, name: str, least: int, most: int) -> dict[str,
 
 
 def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> bytes:
-    """The bytes of a member: at most as many as the file has itself, or the limit. The size that
-    is declared decides, and no more is unpacked than that."""
+    """The bytes of a member: at most the size of the file itself, or the limit. The declared size decides, and no
+    more than that is unpacked."""
     info = archive.getinfo(member)
     if info.compress_type not in _METHODS:
         raise FileFormatError(f"{name} is not a .fxl file: {member} is packed by an unsupported method")
@@ -145,7 +143,7 @@ def _member(archive: zipfile.ZipFile, member: str, room: int, name: str) -> byte
             f"{limit:,.0f} that are allowed; set {LIMIT_VARIABLE} to more megabytes if you trust it"
         )
     with archive.open(info) as stream:
-        return stream.read(info.file_size + 1)  # reads to the end, which compares the checksum
+        return stream.read(info.file_size + 1)  # reading to the end verifies the checksum
 
 
 def _parsed(graph: bytes, name: str, member: str) -> Any:
@@ -175,8 +173,8 @@ Array = np.ndarray[Any, Any]
 
 
 def map_safetensors(path: str | os.PathLike[str], dtypes: dict[str, np.dtype[Any]]) -> dict[str, Array]:
-    """name -> array in the mapped file, read-only. ``dtypes``: the names that the format has for
-    them. Raises FileFormatError, and OSError where the file cannot be read.
+    """A dict from name to a read-only array in the mapped file. ``dtypes`` maps the format's names to dtypes. Raises
+    FileFormatError, and OSError if the file cannot be read.
 
     The format: the header's length in 8 bytes, the header as JSON, then the arrays
     (https://github.com/huggingface/safetensors#format)."""
@@ -222,16 +220,15 @@ _COMPLEX = "complex"
 
 
 def real_parts(arrays: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str] | None]:
-    """Arrays as the format has them, and texts for the header. Complex numbers, of which only newer
-    versions of the format know some, are stored as real ones with one more axis, their parts."""
+    """The arrays in a form that the format supports, and texts for the header. Complex numbers, some of which only
+    newer versions of the format have, are stored as real ones with an additional axis for their parts."""
     names = [name for name, array in arrays.items() if array.dtype.kind == "c"]
     parts = {n: arrays[n].reshape(*arrays[n].shape, 1).view(arrays[n].real.dtype) for n in names}
     return {**arrays, **parts}, {_COMPLEX: json.dumps(sorted(names))} if names else None
 
 
 def whole_numbers(arrays: dict[str, Array], notes: Any, name: str) -> dict[str, Array]:
-    """The arrays of :func:`real_parts` as they were, by the texts of a header. Raises
-    FileFormatError."""
+    """The original arrays from those of :func:`real_parts`, given the texts of the header. Raises FileFormatError."""
     text = notes.get(_COMPLEX) if isinstance(notes, dict) else None
     if text is None:
         return arrays
@@ -251,7 +248,7 @@ def _joined(parts: Array) -> Array:
 
 
 def _place(entry: dict[str, Any], dtypes: dict[str, np.dtype[Any]]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Dtype, shape, first byte and end of one array. Raises TypeError, ValueError."""
+    """The dtype, shape, first byte and end of one array. Raises TypeError or ValueError."""
     for key in ("data_offsets", "shape", "dtype"):
         if key not in entry:
             raise ValueError(f"an array lacks its {key}")
@@ -271,8 +268,8 @@ def _none(dtype: np.dtype[Any]) -> Array:
 
 
 def release(array: Array) -> None:
-    """Let go of the whole pages of a contiguous array that lies in a mapped file and is read-only:
-    they are read from the file when they are touched again. Does nothing to other arrays."""
+    """Discard the whole pages of a contiguous, read-only array in a mapped file: they are read from the file again
+    when they are next accessed. Other arrays are not affected."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base

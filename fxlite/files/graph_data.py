@@ -1,6 +1,6 @@
-"""A graph as plain data, and back: what a ``.fxl`` file holds as JSON.
+"""Converts a graph to plain data, the JSON of a ``.fxl`` file, and back.
 
-In: a graph. Out: tables of what nodes share, and columns with one entry per node, in order::
+In: a graph. Out: tables of values that nodes share, and columns with one entry for each node, in order::
 
     {"types": [null, {"type": "f32[B,3]"}], "scopes": [null, [path, class]],
      "locations": [null, [file, line, function, expression]],
@@ -12,11 +12,10 @@ In: a graph. Out: tables of what nodes share, and columns with one entry per nod
 
 An attribute that is a sub-graph is ``{"body": [graph, [names of its inputs]]}``.
 
-The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables; ``{"input": 0}``
-is the first operand of a node, and ``inputs`` are the positions of the operands of all nodes, one
-after the other. ``ops`` are those that are not fxlite's, with the modules that register them, which
-reading never imports. A model has few different calls on few different types, so that reading can
-check everything a file says and still be fast: each of them is checked once.
+The columns ``call``, ``type``, ``scope`` and ``loc`` are positions in the tables. ``{"input": 0}`` is the first
+operand of a node, and ``inputs`` has the positions of the operands of all nodes in sequence. ``ops`` are those of
+programs, with the modules that register them, which reading never imports. A model has few different calls on few
+different types, so reading can check everything in a file and still be fast: each of them is checked once.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ _DEEPEST_PATH = 100  # parts in the path of a weight
 
 # -- writing ---------------------------------------------------------------------------------------
 class _Table:
-    """Different values in the order they come, each written once. Equal is what is written
-    alike."""
+    """Distinct values in order of appearance, each of which is written once. Values are equal if they are written in
+    the same way."""
 
     def __init__(self, write: Callable[[Any], Any]) -> None:
         self.entries: list[Any] = []
@@ -77,8 +76,8 @@ class _Table:
 
 
 def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
-    """The graph as data JSON can hold. Names of entries of ``meta`` that it cannot are added to
-    ``dropped``. Raises GraphError for a graph that lint refuses."""
+    """The graph as data for JSON. Names of ``meta`` entries that JSON cannot represent are added to ``dropped``. Raises
+    GraphError for a graph that does not pass lint."""
     types, scopes, places = _Table(encode), _Table(_scope_data), _Table(_location_data)
     calls: dict[Any, int] = {}
     templates: list[Any] = []
@@ -87,10 +86,10 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     inputs: list[int] = []
     positions: dict[Node, int] = {}
     noted: list[Node] = []
-    own: dict[str, str] = {}  # ops that are not fxlite's, and the modules that register them
+    own: dict[str, str] = {}  # ops of programs, with the modules that register them
 
     def key(value: Any) -> Any:
-        """What tells calls apart: all but which operands they read. Notes the operands."""
+        """A key that distinguishes calls, but ignores their operands, which are appended to the list of operands."""
         kind = value.__class__
         if kind is Node:
             inputs.append(positions[value])
@@ -100,7 +99,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
         if kind is tuple:
             return tuple([key(v) for v in value])
         if kind is SubGraph:
-            return kind, id(value)  # equal ones may have other names
+            return kind, id(value)  # equal sub-graphs may have different names
         return kind, json.dumps(encode(value, note))
 
     def note(node: Node) -> None:
@@ -126,7 +125,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
     except KeyError:
         graph.lint(full=True)
         raise
-    graph.output_node()  # without one it could not be loaded
+    graph.output_node()  # without an output it could not be loaded
     known = set(names) if noted else set()
     meta = {node.name: _encode_meta(node, known, dropped) for node in noted}
     call_column, type_column, scope_column, loc_column = zip(*columns) if columns else [()] * 4
@@ -160,7 +159,7 @@ def describe(graph: Graph, dropped: list[str]) -> dict[str, Any]:
 
 
 def _template(node: Node) -> list[Any]:
-    """The call with its operands numbered."""
+    """The call with numbers in place of its operands."""
     count = -1
 
     def number(_: Node) -> dict[str, int]:
@@ -202,7 +201,7 @@ def _location_data(place: Location | None) -> Any:
 
 def _encode_meta(node: Node, names: set[str], dropped: list[str]) -> dict[str, Any]:
     def name_of(other: Node) -> Any:
-        if other.name not in names:  # it was erased
+        if other.name not in names:  # the node was erased
             raise TypeError
         return by_name(other)
 
@@ -220,8 +219,8 @@ def _encode_meta(node: Node, names: set[str], dropped: list[str]) -> dict[str, A
 # -- reading ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Call:
-    """A checked entry of ``calls``. ``args`` and ``kwargs`` hold Operands; ``is_plain``: ``args``
-    are just the operands in order."""
+    """A checked entry of ``calls``. ``args`` and ``kwargs`` contain Operands. ``is_plain``: ``args`` are exactly the
+    operands in order."""
 
     op: str
     target: Any
@@ -237,8 +236,8 @@ _KEYS = frozenset(
 
 
 def check_keys(content: Any, known: Collection[str], what: str) -> None:
-    """Raise FileFormatError for an entry that the format lacks: a damaged one, which reading would
-    pass over. In a file of a newer minor version it is one to leave out: see :data:`skipped`."""
+    """Raise FileFormatError for an entry that the format does not have, because it may be a damaged one that reading
+    would ignore. In a file of a newer minor version such an entry is skipped, see :data:`skipped`."""
     for key in content:
         if key not in known:
             left_out = skipped.get()
@@ -249,7 +248,7 @@ def check_keys(content: Any, known: Collection[str], what: str) -> None:
 
 
 def rebuild(content: dict[str, Any]) -> Graph:
-    """The graph from :func:`describe`. It passes lint, but for weights, which the caller checks.
+    """The graph from the result of :func:`describe`. It passes lint, except for weights, which the caller checks.
 
     Raises FileFormatError, or what the type rules raise, for data that is not such a graph."""
     check_keys(content, _KEYS, "the graph")
@@ -308,7 +307,7 @@ def rebuild(content: dict[str, Any]) -> Graph:
 
 
 def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
-    """What is known and required of the named dims."""
+    """Read the facts and guards on the named dims."""
     dims = {n: symbols.symbol(n, Facts(*facts)) for n, facts in content.get("dims", {}).items()}
     graph.declare_dims({n: d for n, d in dims.items() if isinstance(d, symbols.FactSymbol)})
     graph.guards = [guards.parse(text, _location(place)) for text, place in content.get("guards", ())]
@@ -319,7 +318,7 @@ def _read_dims(graph: Graph, content: dict[str, Any]) -> None:
 
 
 def _check_guards(graph: Graph) -> None:
-    """Every condition can be checked in a call."""
+    """Check that every condition can be checked in a call."""
     known = graph.input_dims
     for guard in graph.guards:
         if unknown := sorted(guard.names - known):
@@ -327,7 +326,7 @@ def _check_guards(graph: Graph) -> None:
 
 
 def _modules(content: Any) -> Mapping[str, str]:
-    """The modules that register ops of others, by the names of these."""
+    """The modules that register ops of programs, by the names of the ops."""
     for name, module in content.items():
         if not is_name(name) or not isinstance(module, str) or not all(map(is_name, module.split("."))):
             raise FileFormatError(f"{_quoted(name)} cannot be an op of a module {_quoted(str(module))}")
@@ -335,8 +334,8 @@ def _modules(content: Any) -> Mapping[str, str]:
 
 
 def _op(name: Any, modules: Mapping[str, str]) -> Op:
-    """The op that a call names. Raises FileFormatError for one of another module than fxlite's that
-    this process lacks, ArgumentError for one that nobody has."""
+    """The op that a call names. Raises FileFormatError for an op of a program that this process does not have, and
+    ArgumentError for an unknown op."""
     if name not in modules:
         return lookup(name)
     module, found = modules[name], REGISTRY.get(name)
@@ -364,8 +363,8 @@ def _op(name: Any, modules: Mapping[str, str]) -> Op:
 
 
 def _call(entry: list[Any], own: Mapping[str, Any], modules: Mapping[str, str]) -> _Call:
-    """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts;
-    ``modules``: those of ops that are not fxlite's."""
+    """Check one call and bring it to canonical form. ``own``: the graph's named dims with facts; ``modules``: those
+    of ops of programs."""
     op, target, args, kwargs = entry
     seen: list[int] = []
     args = tuple([decode(a, _operand(seen)) for a in args])
@@ -425,7 +424,7 @@ def _is_operand(value: Any) -> bool:
 
 
 def _filled(value: Any, operands: list[Node]) -> Any:
-    """``value`` with the operands in their places."""
+    """``value`` with the operands inserted in their places."""
     kind = value.__class__
     if kind is Operand:
         return operands[value.number]
@@ -439,7 +438,7 @@ def _filled(value: Any, operands: list[Node]) -> Any:
 
 
 def _check_type(graph: Graph, name: str, call: _Call, args: Any, kwargs: immutable_dict, stored: Any) -> None:
-    """The declared type is what the op's rule gives."""
+    """Check that the declared type is that of the op's rule."""
     if call.op not in ("call_function", "output"):
         return
     try:
@@ -482,7 +481,7 @@ def _read_meta(content: dict[str, Any], nodes: list[Node]) -> None:
 
 
 def _is_chain(value: Any) -> bool:
-    """Whether a value says by which rewrites a node was made, as passes read it."""
+    """Whether a value is a list of the rewrites by which a node was made, in the form that passes read."""
     pairs = isinstance(value, tuple) and all(isinstance(v, tuple) and len(v) == 2 for v in value)
     return pairs and all(isinstance(text, str) for pair in value for text in pair)
 
@@ -495,7 +494,7 @@ def _type(entry: Any, own: Mapping[str, Any]) -> Any:
 
 
 def _with_dims(found: Any, own: Mapping[str, Any]) -> Any:
-    """A type with the graph's symbols."""
+    """A type with the symbols of the graph."""
     if isinstance(found, TensorType):
         return found.substitute(own)
     if isinstance(found, dict):
@@ -530,7 +529,7 @@ def _location(entry: Any) -> Location | None:
 
 
 def _text(value: Any) -> str:
-    """Text for comments, which must stay on one line."""
+    """A text for comments, which must be on one line."""
     if not isinstance(value, str):
         raise FileFormatError(f"{_quoted(value)} must be text: a scope, file, function or source")
     return line(value)
@@ -543,7 +542,7 @@ def _quoted(value: Any) -> str:
 
 
 def _check_target(op: str, target: Any) -> None:
-    """Names end in the regenerated source, so they must be what they seem to be."""
+    """Check a target: names become part of regenerated source, so they must really be names."""
     if op == "placeholder":
         if not is_name(target):
             raise FileFormatError(f"{_quoted(target)} cannot be the name of an input")
@@ -556,7 +555,7 @@ def _check_target(op: str, target: Any) -> None:
 
 @functools.cache
 def _reserved_names() -> frozenset[str]:
-    """Names of what a GraphModule itself is made of."""
+    """The names of a GraphModule's own attributes."""
     graph = Graph()
     graph.output(None)
     return frozenset(vars(GraphModule({}, graph))) - {"name"}

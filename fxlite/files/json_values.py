@@ -1,9 +1,9 @@
-"""Arguments of nodes as JSON and back.
+"""Converts arguments of nodes to JSON and back.
 
-In: numbers, text, tuples, lists, dicts, dims, dtypes, types, slices, nodes. Out: values JSON can
-hold. JSON's own kinds stand for themselves (an array is a tuple); the rest is an object with one
-key that says what it is: ``{"dim": "4*D"}``, ``{"float": "inf"}``, ``{"node": "relu"}``, or, in the
-table of calls of a file, ``{"input": 0}`` for a node's first operand.
+In: numbers, text, tuples, lists, dicts, dims, dtypes, types, slices, nodes. Out: values for JSON. Values of JSON's
+own kinds stand for themselves (an array is a tuple). Any other value is an object with a single key that names its
+kind: ``{"dim": "4*D"}``, ``{"float": "inf"}``, ``{"node": "relu"}`` or, in the table of calls of a file, ``{"input":
+0}`` for a node's first operand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEEPEST = 100
 
 @dataclass(frozen=True)
 class Operand:
-    """Stands in a call for the node's operand of that number."""
+    """Stands in a call for the operand with that number."""
 
     number: int
 
@@ -37,7 +37,7 @@ def by_name(node: Node) -> Any:
 
 
 def encode(value: Any, node_data: Callable[[Node], Any] = by_name) -> Any:
-    """A value as JSON, its nodes as ``node_data`` says. Raises TypeError for what is not data."""
+    """A value as JSON, with nodes converted by ``node_data``. Raises TypeError for a value that is not data."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
@@ -64,14 +64,14 @@ def encode(value: Any, node_data: Callable[[Node], Any] = by_name) -> Any:
 
 
 def refuse(kind: str, content: Any) -> Any:
-    """The reader for places where no node may stand."""
+    """The reader for places where nodes are not allowed; raises an error."""
     raise FileFormatError(f"unknown kind of value {kind!r}")
 
 
 def decode(value: Any, read_node: Callable[[str, Any], Any] = refuse, room: int = DEEPEST) -> Any:
-    """The value of :func:`encode`. ``read_node(kind, content)`` reads what stands for a node;
-    ``room``: how deep values may still be nested. Raises FileFormatError, and what the readers of
-    dims and types raise."""
+    """The value from the result of :func:`encode`. ``read_node(kind, content)`` reads an object that stands for a
+    node; ``room`` is the number of further levels of nesting that are allowed. Raises FileFormatError, and what the
+    readers of dims and types raise."""
     if not isinstance(value, (dict, list)):
         if type(value) is int and not -(1 << 63) <= value < 1 << 64:
             raise FileFormatError(f"a number of {value.bit_length()} bits is too large")

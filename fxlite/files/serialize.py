@@ -1,8 +1,8 @@
-"""Saving graphs as data: one ``.fxl`` file holds the graph as JSON and the weights as safetensors.
+"""Saving graphs as data: a single ``.fxl`` file has the graph as JSON and the weights as safetensors.
 
-In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical graph: names, order,
-types, scope, loc, meta, tied weights. Loading traces nothing and runs no code from the file: names
-must be identifiers, ops must be in the registry, types must be what the ops' rules give.
+In: a GraphModule. Out: a file, or bytes for pickle; and back, the identical graph, with names, order, types, scopes,
+locations, meta and tied weights. Loading traces nothing and runs no code from the file: names must be identifiers, ops
+must be in the registry, and types must agree with the ops' rules.
 
 A ``.fxl`` file is a zip archive of ``manifest.json`` (versions and digests, see ``archive.py``),
 ``weights.safetensors`` and ``graph.json``::
@@ -13,10 +13,9 @@ A ``.fxl`` file is a zip archive of ``manifest.json`` (versions and digests, see
 
 ``modules`` are the GraphModules that the graph calls.
 
-Files of format version 1 had one object per node, ``{"nodes": [{"name", "op", "target", "args",
-"kwargs", "type", "scope", "loc", "meta"}], ...}``, operands by name; they are read into the form of
-today, which is where everything is checked. Version 2 had no manifest, but what it says of the
-format in ``graph.json``. Both are read.
+Files of format version 1 have one object for each node, ``{"nodes": [{"name", "op", "target", "args",
+"kwargs", "type", "scope", "loc", "meta"}], ...}``, with operands by name; they are converted to the current form, which
+is then checked. Files of version 2 have no manifest; its entries on the format are in ``graph.json``. Both can be read.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ from fxlite.types.tensor_type import type_of
 
 # -- format version 1 ------------------------------------------------------------------------------
 def from_version_1(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a version-1 file as version 2 has it. Raises FileFormatError, or KeyError and
-    the like for JSON that is neither."""
+    """The content of a version-1 file in the form of version 2. Raises FileFormatError, or errors such as KeyError
+    for other JSON."""
     calls: dict[str, int] = {}
     types: dict[str, int] = {"null": 0}
     columns: dict[str, list[Any]] = {"name": [], "call": [], "type": [], "scope": [], "loc": [], "inputs": []}
@@ -84,7 +83,8 @@ def from_version_1(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(value: Any, operands: list[str]) -> Any:
-    """``{"node": name}`` anywhere in ``value`` as ``{"input": number}``; notes the names."""
+    """``value`` with ``{"input": number}`` in place of each ``{"node": name}``; the names are appended to
+    ``operands``."""
     if isinstance(value, list):
         return [_numbered(v, operands) for v in value]
     if not isinstance(value, dict):
@@ -103,11 +103,11 @@ _WEIGHT_KEYS = ("kind", "requires_grad", "persistent", "none", "same_as")
 # -- safetensors -----------------------------------------------------------------------------------
 @checked
 def load_safetensors(path: str | os.PathLike[str], mapped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-    """name -> array, writable. bfloat16 arrays have ml_dtypes' dtype.
+    """Read a safetensors file: a dict from name to writable array. bfloat16 arrays have the dtype of ml_dtypes.
 
-    With ``mapped`` the arrays are read-only and stay in the file, from which they are read when
-    they are touched: that takes no time and, with ``load_state_dict(..., assign=True)``, memory for
-    what is used only. The file must not be written to meanwhile.
+    With ``mapped``, the arrays are read-only and stay in the file, from which they are read when they are first
+    accessed. This takes no time and, with ``load_state_dict(..., assign=True)``, memory only for weights that are
+    used. The file must not be written to meanwhile.
 
     Raises FileNotFoundError, and FileFormatError for a file that is not safetensors."""
     if mapped:
@@ -116,7 +116,7 @@ def load_safetensors(path: str | os.PathLike[str], mapped: bool = False) -> dict
 
 
 def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a safetensors file. (The library's NumPy reader knows no bfloat16.)"""
+    """The arrays of a safetensors file. (The library's NumPy reader does not support bfloat16.)"""
     from safetensors import deserialize
 
     try:
@@ -135,7 +135,7 @@ def _arrays(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
         except (ValueError, OverflowError) as error:
             what = f"{outside_text.line(key)} has a shape that NumPy does not support"
             raise FileFormatError(f"{name}: {what}: {error}") from None
-        # a copy where the library gives bytes, which newer versions do not
+        # a copy if the library returns bytes, which newer versions do not
         arrays[key] = np.require(shaped, requirements="W")
     length = int.from_bytes(data[:8], "little")
     return whole_numbers(arrays, json.loads(data[8 : 8 + length]).get(NOTES), name)
@@ -149,7 +149,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL
 
 @checked
 def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
-    """Write name -> array, as ``model.state_dict()`` gives it."""
+    """Write a dict from name to array, such as ``model.state_dict()``, as a safetensors file."""
     expect(arrays, Mapping, "what is saved", "give arrays by name: model.state_dict()")
     for name, array in arrays.items():
         expect(name, str, "the name of an array")
@@ -168,23 +168,23 @@ def _weights_bytes(arrays: dict[str, Any]) -> bytes:
 # -- a whole module --------------------------------------------------------------------------------
 @checked
 def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
-    """Write ``gm`` to one ``.fxl`` file.
+    """Write ``gm`` to a single ``.fxl`` file.
 
-    Raises FileFormatError for a graph that calls leaf modules, whose code cannot be stored as data.
-    Entries of ``node.meta`` that JSON cannot hold are left out, with a warning that names them."""
+    Entries of ``node.meta`` that JSON cannot represent are left out, with a warning that names them. Raises
+    FileFormatError for a graph that calls leaf modules, whose code cannot be stored as data."""
     expect(gm, GraphModule, "what is saved", "trace it first: fx.symbolic_trace(...)")
     write_whole(path, to_bytes(gm))
 
 
 @checked
 def load(path: str | os.PathLike[str]) -> GraphModule:
-    """Read a ``.fxl`` file. Raises FileNotFoundError, and FileFormatError for a file that is not
-    one, is damaged, or comes from a newer version."""
+    """Read a ``.fxl`` file. Raises FileNotFoundError, and FileFormatError for a file that is of another kind,
+    damaged, or from a newer version."""
     return from_bytes(Path(path).read_bytes(), os.fspath(path))
 
 
 def load_if_saved(root: Any) -> Any:
-    """A path that ends in ``.fxl`` loaded; anything else as it is."""
+    """The module loaded from a path that ends in ``.fxl``; any other value unchanged."""
     if isinstance(root, (str, os.PathLike)):
         path = os.fspath(root)
         if not path.endswith(".fxl"):
@@ -242,7 +242,7 @@ def from_bytes(data: bytes, name: str = "the data") -> GraphModule:
 
 
 def _problem(error: Exception) -> str:
-    """What is wrong with data that is not of the form that reading it expects."""
+    """A description of the fault in data that does not have the expected form."""
     if isinstance(error, KeyError):
         return _shown(f"an entry refers to {error}, or needs it, and it is not there")
     if isinstance(error, MemoryError):
@@ -252,7 +252,7 @@ def _problem(error: Exception) -> str:
 
 
 def _shown(message: str) -> str:
-    """What a message may quote of a file: nothing that acts on a terminal, and not much."""
+    """A text from a file for a message: shortened, and without characters that affect a terminal."""
     text = outside_text.lines(message)
     return text if len(text) <= 1500 else f"{text[:1000]} ... {text[-400:]}"
 
@@ -268,8 +268,8 @@ def _warn(name: str, minor: int, left_out: list[str]) -> None:
 
 # -- writing ---------------------------------------------------------------------------------------
 def collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays to store by path, each once, and for every path its kind and, for tied ones, the path
-    it shares."""
+    """The arrays to store by path, each once; and for every path its kind and, for tied weights, the path with which it
+    shares the array."""
     arrays: dict[str, Any] = {}
     weights: dict[str, Any] = {}
     first: dict[Any, str] = {}
@@ -296,8 +296,8 @@ def collect_weights(gm: GraphModule) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
-    """The graph, and those of modules that it calls, as data. Names of entries of ``meta`` that are
-    left out are added to ``dropped``. Raises FileFormatError where it calls a leaf module."""
+    """The graph, and those of the modules that it calls, as data. Names of ``meta`` entries that are left out are
+    added to ``dropped``. Raises FileFormatError if it calls a leaf module."""
     modules: dict[str, Any] = {}
     for node in gm.graph.find_nodes(op="call_module"):
         module = gm.get_submodule(node.target)
@@ -317,7 +317,7 @@ def describe_module(gm: GraphModule, dropped: list[str]) -> dict[str, Any]:
 
 # -- reading ---------------------------------------------------------------------------------------
 def _rebuild_module(content: dict[str, Any], weights: dict[str, _Weight]) -> GraphModule:
-    """A module from its graph and weights; those of a module it calls are under that path."""
+    """A module from its graph and weights; the weights of a module that it calls are below that module's path."""
     check_keys(content, _KEYS, "a module")
     modules = content.get("modules", {})
     holder: dict[str, Any] = {path: weight.value for path, weight in weights.items()}

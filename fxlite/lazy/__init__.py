@@ -1,13 +1,13 @@
 """NumPy, computed on demand: ``import fxlite.lazy as np``.
 
-All of NumPy's names are here. Its functions make lazy arrays (:class:`Array`), which record what is
-done to them, and are computed when their values are needed: by ``print``, ``float()``, ``if``, an
-index, ``numpy.asarray``. What was recorded is interpreted when its structure is met first, and runs
-as compiled code when it is met again, as in a loop. Writes into arrays and views have NumPy's
-meaning. What no op of fxlite computes is computed by NumPy at once, and :func:`explain` names it.
+All of NumPy's names are here. Functions return lazy arrays (:class:`Array`), which record operations and are computed
+when their values are needed: by ``print``, ``float()``, ``if``, an index, ``numpy.asarray``. A recorded computation is
+interpreted when its structure first occurs, and runs as compiled code when it occurs again, as in a loop. Writes into
+arrays and views have the same effect as in NumPy. Operations without an op of fxlite are computed by NumPy at once;
+:func:`explain` lists them.
 
-An error of the computation, such as an index out of bounds, is raised when the value is looked at,
-with a note of the line that recorded it.
+An error of the computation, such as an index out of bounds, is raised when the value is used, with a note that names
+the line that recorded it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _CLASSES: dict[Any, Any] = {numpy.ndarray: Array}
 
 
 def configure(*, backend: str | None = None, compile_after: int | None = None, window: int | None = None) -> None:
-    """Set how lazy arrays are computed. ``backend``: what compiles, as :func:`fxlite.compile` takes
-    it, or "interpreter" for NumPy's own functions alone; ``compile_after``: a structure is compiled
-    when it is computed that often; ``window``: the most nodes that are recorded before all arrays
-    that are alive are computed. Raises ArgumentError."""
+    """Configure how lazy arrays are computed.
+
+    ``backend``: the back end of :func:`fxlite.compile`, or "interpreter" to use only NumPy's functions.
+    ``compile_after``: the number of computations of a structure after which it is compiled. ``window``: the largest
+    number of recorded nodes before all live arrays are computed. Raises ArgumentError for other values."""
     settings = RECORDER.settings
     if backend is not None:
         if backend != "interpreter":
@@ -56,17 +57,17 @@ def configure(*, backend: str | None = None, compile_after: int | None = None, w
 
 
 def compute(*arrays: Any) -> None:
-    """Compute arrays now, all at once."""
+    """Compute these arrays now, all in one go."""
     RECORDER.compute([a._proxy for a in arrays if isinstance(a, Array) and a._proxy is not None])
 
 
 def explain() -> str:
-    """What was computed so far, how, and what was not recorded and why."""
+    """A text on what has been computed so far, and how; and on what was not recorded, and why."""
     return RECORDER.explain()
 
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
-    """A lazy array; ``a`` itself if it is one of that dtype. Of an array of NumPy it has a copy."""
+    """A lazy array; ``a`` itself if it is one with that dtype. A NumPy array is copied."""
     if device not in (None, "cpu"):
         raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
     if isinstance(a, Array):
@@ -81,7 +82,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, device: Any = None,
 
 
 def _in_order(a: Array, order: Any) -> Any:
-    """The array itself where memory has its elements in that order, else a copy."""
+    """The array itself if its elements have that order in memory, else a copy."""
     return a if order not in ("C", "F") or not a.ndim else run(_laid_out, (a, order), {}, "asarray")
 
 
@@ -92,7 +93,7 @@ def _laid_out(a: Any, order: str) -> Any:
 def array(
     object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
-    """As numpy.array: a new lazy array of numbers, lists or arrays, with traced arrays in them."""
+    """Like numpy.array: a new lazy array from numbers, lists or arrays, which may contain lazy arrays."""
     if isinstance(object, Array):
         found = object if dtype is None else object.astype(dtype)
         found = _in_order(found.copy() if found is object and copy else found, order)
@@ -128,7 +129,7 @@ def _has_arrays(value: Any) -> bool:
 
 # -- NumPy's names ---------------------------------------------------------------------------------
 class _Namespace:
-    """A module or an object of NumPy, whose functions take and give lazy arrays."""
+    """A module or an object of NumPy whose functions take and return lazy arrays."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
@@ -177,24 +178,24 @@ def _of_numpy(result: Any) -> Any:
 
 
 def asanyarray(a: Any, dtype: Any = None, order: Any = None) -> Any:
-    """As :func:`asarray`."""
+    """Like :func:`asarray`."""
     return asarray(a, dtype, order)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """As :func:`asarray`, with one axis at least."""
+    """Like :func:`asarray`, with at least one axis."""
     found = asarray(a, dtype, "C")
     return found if found.ndim else found.reshape(1)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """``x`` in another dtype."""
+    """``x`` converted to another dtype."""
     if device not in (None, "cpu"):
         raise ValueError(f'the device of lazy arrays is "cpu", not {device!r}')
     return x if not copy and x.dtype == numpy.dtype(dtype) else x.astype(dtype)
 
 
-@functools.cache  # not as globals: ``np.any`` would hide Python's from the code above
+@functools.cache  # not as globals, because ``np.any`` would hide Python's in the code above
 def _name_of_numpy(name: str) -> Any:
     try:
         value = getattr(numpy, name)

@@ -1,11 +1,11 @@
-"""Lazy arrays: they look like NumPy's and record what is done to them.
+"""Lazy arrays: they look like NumPy arrays and record operations on them.
 
-In: calls of NumPy's functions, methods and operators. Out: the same as NumPy gives, computed when
-their values are needed (``print``, ``float()``, ``np.asarray``, ``if``, an index). What the tracer cannot
-record is computed by NumPy at once, on the values.
+In: calls of NumPy's functions, methods and operators. Out: the same results as from NumPy, computed when their values
+are needed (``print``, ``float()``, ``np.asarray``, ``if``, an index). Operations that the tracer cannot record are
+computed by NumPy at once, on the values.
 
-An array is recorded (``_proxy``), or holds an array of NumPy (``_value``): one whose dtype has no
-tensors, or one that is a view which the recorder knows nothing of.
+An array is recorded (``_proxy``), or holds a NumPy array (``_value``) if tensors cannot have its dtype, or if it is a
+view that the recorder does not know.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ _REFUSED = (FxliteError, TypeError, ValueError, LookupError, AttributeError, Not
 
 
 class Array:
-    """An array of NumPy that is computed when it is looked at. Made by the functions of
-    :mod:`fxlite.lazy`, such as ``asarray``."""
+    """An array that behaves like a NumPy array but is computed when its value is needed. The functions of
+    :mod:`fxlite.lazy`, such as ``asarray``, make it."""
 
     __slots__ = ("__weakref__", "_proxy", "_shared", "_value")
     __array_priority__ = 2000.0
-    _namespace: Any = None  # fxlite.lazy, which says so itself
+    _namespace: Any = None  # fxlite.lazy, which sets this
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, shape: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> None:
-        """As numpy.ndarray: an array of that shape, with whatever numbers."""
+        """Like numpy.ndarray: an array of that shape with unspecified contents."""
         self._hold(np.ndarray(shape, dtype, *args, **kwargs), shared=bool(args or kwargs))
 
     @classmethod
     def of(cls, value: Any, shared: bool = False) -> Array:
-        """The array of a proxy, or of an array of NumPy that nobody else writes to; ``shared``:
-        others may."""
+        """The array for a proxy, or for a NumPy array that no other code writes into; ``shared``: other code may."""
         made = cls.__new__(cls)
         made._hold(value, shared)
         return made
@@ -63,7 +62,7 @@ class Array:
         self._shared = shared
         RECORDER.enter(self)
 
-    # -- what it knows without a value -------------------------------------------------------------
+    # -- attributes that need no value -------------------------------------------------------------
     @property
     def _known(self) -> Any:
         return self._value if self._proxy is None else self._proxy
@@ -100,7 +99,7 @@ class Array:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """As NumPy's array of the same operations has them, not what is computed in the end."""
+        """The strides that the array would have in NumPy, not those of the computed value."""
         return self.__array__().strides if self._proxy is None else self._proxy.strides
 
     @property
@@ -125,7 +124,7 @@ class Array:
         return "cpu"
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Any:
-        """The array itself: there is one device, ``"cpu"``. Raises ValueError for another."""
+        """The array itself, because ``"cpu"`` is the only device. Raises ValueError for another one."""
         if device != "cpu" or stream is not None:
             raise ValueError(f'the device of lazy arrays is "cpu", without streams, not {device!r}')
         return self
@@ -141,9 +140,9 @@ class Array:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    # -- what computes it --------------------------------------------------------------------------
+    # -- operations that compute it ----------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """The value; for reading, unless it is a copy."""
+        """The value, which is read-only unless it is a copy."""
         value = value_of(self)
         if copy or (dtype is not None and value.dtype != dtype):
             return np.array(value, dtype)
@@ -195,7 +194,7 @@ class Array:
     def __dlpack_device__(self) -> Any:
         return value_of(self).__dlpack_device__()
 
-    # -- what is recorded --------------------------------------------------------------------------
+    # -- operations that are recorded --------------------------------------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         function = ufunc if method == "__call__" else getattr(ufunc, method)
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
@@ -240,7 +239,8 @@ def _reflected(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _equality(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """NumPy compares each element also with what is no number, to which none is equal."""
+    """``==`` or ``!=``; as in NumPy, elements are also compared with values that are not numbers, to which none is
+    equal."""
 
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, Array) and is_no_number(other):
@@ -265,7 +265,7 @@ setattr(Array, "__rdivmod__", _reflected(divmod, "divmod"))  # noqa: B010
 
 # -- values ----------------------------------------------------------------------------------------
 def value_of(array: Array) -> np.ndarray[Any, Any]:
-    """What an array holds; for reading, where it is recorded."""
+    """The value of an array; if it is recorded, the value is only for reading."""
     if array._proxy is None:
         assert array._value is not None
         return array._value
@@ -282,7 +282,7 @@ def has_tensors(dtype: np.dtype[Any]) -> bool:
 
 
 def _mapped(value: Any, function: Callable[[Array], Any]) -> Any:
-    """``value`` with the arrays in its containers and slices replaced."""
+    """``value`` with the arrays in its containers and slices replaced by ``function(array)``."""
     if isinstance(value, Array):
         return function(value)
     kind = type(value)
@@ -297,7 +297,7 @@ def _mapped(value: Any, function: Callable[[Array], Any]) -> Any:
 
 
 def _operand(array: Array) -> Proxy:
-    """What stands for an array while a call is recorded."""
+    """The proxy for an array while a call is recorded."""
     if array._proxy is not None:
         return array._proxy
     assert array._value is not None and not array._shared
@@ -307,7 +307,7 @@ def _operand(array: Array) -> Proxy:
 
 
 def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "") -> Any:
-    """A call with lazy arrays among its arguments: recorded, or computed by NumPy."""
+    """Make a call with lazy arrays among its arguments: it is recorded, or computed by NumPy."""
     with RECORDER.lock:
         arrays: list[Array] = []
         _mapped((args, kwargs), arrays.append)
@@ -315,7 +315,7 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         opaque = next((a for a in arrays if a._proxy is None and not has_tensors(a.dtype)), None)
         if opaque is not None:
             reason = f"no tensor is {opaque.dtype}"
-        elif any(a._shared for a in arrays):  # it may be what is written into
+        elif any(a._shared for a in arrays):  # it may be written into
             reason = "on views that NumPy made"
         if not reason:
             RECORDER.window()
@@ -336,7 +336,7 @@ def _name(function: Any) -> str:
 
 
 def _wrapped(result: Any, known: dict[int, Array]) -> Any:
-    """The result of a recorded call, with arrays for proxies."""
+    """The result of a recorded call, with arrays in place of proxies."""
     if isinstance(result, Proxy):
         found = known.get(id(result))
         return Array.of(result) if found is None else found
@@ -352,11 +352,11 @@ def _wrapped(result: Any, known: dict[int, Array]) -> Any:
     return result
 
 
-# -- what NumPy computes at once -------------------------------------------------------------------
+# -- calls that NumPy computes at once -------------------------------------------------------------
 def by_numpy(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "", reason: str = ""
 ) -> Any:
-    """A call that is not recorded. Arrays that it writes into have what it has written."""
+    """Make a call that is not recorded. Arrays into which it writes get the written values."""
     with RECORDER.lock:
         arrays: list[Array] = []
         _mapped((args, kwargs), arrays.append)
@@ -412,7 +412,7 @@ def _call(
 
 
 def _write_back(array: Array, value: np.ndarray[Any, Any]) -> None:
-    """An array, and all that shares its memory, gets what NumPy has written into a copy of it."""
+    """Give an array, and all arrays that share its memory, the values that NumPy has written into a copy of it."""
     token = active_tracer.set(RECORDER.tracer)
     try:
         _operand(array)[...] = RECORDER.given(value)
@@ -445,8 +445,8 @@ def _made(result: Any, own: dict[int, Array], shared: list[np.ndarray[Any, Any]]
 
 
 def _pin(array: Array) -> None:
-    """Let an array, and all that share its memory, be arrays of NumPy from now on: a view of it was
-    made that the recorder knows nothing of."""
+    """Turn an array, and all arrays that share its memory, into NumPy arrays from now on, because there is a view of
+    it that the recorder does not know."""
     proxy = array._proxy
     if proxy is None:
         return
@@ -470,7 +470,7 @@ def _pin(array: Array) -> None:
             name: int(RECORDER.value(RECORDER.tracer.proxy(v))) if isinstance(v, Node) else v
             for name, v in view.attributes.items()
         }
-        # a row at a place that is computed: NumPy's take would copy it
+        # a row at a computed position, which NumPy's take would copy
         op = lookup("select") if view.op.name == "take" else view.op
         return op.evaluate(op.bind((memory(view.parent),), attributes))
 
@@ -483,7 +483,7 @@ def _pin(array: Array) -> None:
 
 
 def _laid_out(root: View) -> np.ndarray[Any, Any]:
-    """A copy of what memory holds, laid out as NumPy would have it."""
+    """A copy of the contents of a memory, with the layout that it has in NumPy."""
     tracer = RECORDER.tracer
     value = RECORDER.value(tracer.proxy(root.node))
     proxy = tracer.proxy(root.node)
@@ -503,7 +503,7 @@ def _laid_out(root: View) -> np.ndarray[Any, Any]:
 
 
 def constant(value: np.ndarray[Any, Any]) -> Any:
-    """An array that a function of NumPy made of no arrays; one number all over is recorded."""
+    """An array that a NumPy function made without array arguments; if all its elements are equal, it is recorded."""
     if value.size > 1 and has_tensors(value.dtype):
         first = value.flat[0]
         if np.all(value == first) and str(first) != "-0.0":

@@ -1,7 +1,6 @@
-"""``x.flat`` of a lazy array: its elements in one axis, of which reads are copies and writes go into ``x``.
+"""``x.flat`` of a lazy array: its elements along one axis. Reads make copies, and writes change ``x``.
 
-In: an :class:`~fxlite.lazy.array.Array`. Out: what NumPy's ``x.flat`` gives by subscripts, in
-loops and as an array.
+In: an :class:`~fxlite.lazy.array.Array`. Out: the same as NumPy's ``x.flat`` for subscripts, in loops, and as an array.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import numpy as np
 
 
 class Flat:
-    """See the module's text."""
+    """The ``flat`` attribute of a lazy array."""
 
     def __init__(self, x: Any) -> None:
         self.base = x
 
     def copy(self) -> Any:
-        """All elements, in one axis."""
+        """A copy of all elements, along one axis."""
         return self.base.flatten()
 
     def __len__(self) -> int:

@@ -1,13 +1,13 @@
-"""The recorder: what lazy arrays stand for, and how it is computed.
+"""The recorder: records the nodes for which lazy arrays stand, and computes them.
 
-In: nodes of one growing graph, recorded by a tracer as those of a program are. Out: values of the
-nodes that somebody looks at. What they depend on is cut out as a graph of its own; the same
-structure is looked up again in every round of a loop. It is interpreted when it is met first, and
-compiled when it is met again. Values are never written to: an array that the program writes into
-stands for another node afterwards, see :mod:`fxlite.tracing.writes`.
+In: nodes of a growing graph, which a tracer records as for a program. Out: the values of the nodes that are needed.
+The part of the graph on which they depend is extracted as a graph of its own, and looked up by its structure, which
+is the same in every round of a loop. It is interpreted when it first occurs, and compiled when it occurs again.
+Values are never written into: an array into which the program writes stands for another node afterwards, see
+:mod:`fxlite.tracing.writes`.
 
-The graph does not grow for ever: when all arrays that are alive have their values, or when it has
-``window`` nodes and they are given theirs, it is thrown away, and a new one begins with the values.
+The graph does not grow indefinitely. When all live arrays have values, or when it has ``window`` nodes and all live
+arrays have been computed, it is discarded, and a new one starts with these values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FEW_NODES = 200
 
 @dataclass
 class Settings:
-    """How lazy arrays are computed; see :func:`fxlite.lazy.configure`."""
+    """The settings of :func:`fxlite.lazy.configure`."""
 
     backend: str = "c"
     compile_after: int = 2
@@ -53,7 +53,7 @@ class Settings:
 
 @dataclass
 class _Program:
-    """One structure: how often it was computed, and by what."""
+    """One structure, with the number of its computations and the code that computes it."""
 
     uses: int = 0
     nodes: int = 0
@@ -62,7 +62,7 @@ class _Program:
 
 
 class _LazyTracer(Tracer):
-    """Records outside of any program, without an end."""
+    """A tracer that records outside of any program, indefinitely."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _LazyTracer(Tracer):
 
 
 class Recorder:
-    """Records for all lazy arrays of a process."""
+    """Records the operations of all lazy arrays in a process."""
 
     def __init__(self) -> None:
         self.settings = Settings()
@@ -90,21 +90,21 @@ class Recorder:
 
     # -- arrays ------------------------------------------------------------------------------------
     def enter(self, array: Array) -> None:
-        """An array is made, and watched as long as it is alive."""
+        """Register a new array, and keep track of it while it is alive."""
         key, forget = id(array), self._alive.pop
         self._alive[key] = weakref.ref(array, lambda _: forget(key, None))
 
     def arrays(self) -> list[Array]:
-        """The arrays that are alive and stand for nodes, the oldest first."""
+        """The live arrays that stand for nodes, the oldest first."""
         found = [reference() for reference in list(self._alive.values())]
         return [a for a in found if a is not None and a._proxy is not None]
 
     def given(self, value: np.ndarray[Any, Any]) -> Proxy:
-        """A proxy for a value that nobody will write to, in memory of its own."""
+        """A proxy for a value that no other code will write into, with memory of its own."""
         return self._enter_value(value, layout_in_memory(value))
 
     def _enter_value(self, value: np.ndarray[Any, Any], layout: Layout | None) -> Proxy:
-        """``layout``: where NumPy would have the elements, None where that is not known."""
+        """A proxy for a value. ``layout`` is the one that it has in NumPy, None if that is not known."""
         tracer = self.tracer
         proxy = tracer.create_proxy("placeholder", "x", (), {}, "x", type_of(value))
         self.values[proxy._node] = value
@@ -117,13 +117,13 @@ class Recorder:
 
     # -- computing ---------------------------------------------------------------------------------
     def value(self, proxy: Proxy) -> np.ndarray[Any, Any]:
-        """What a proxy stands for, computed now if it is not known. The array is for reading."""
+        """The value of a proxy, which is computed now if it is not known. The array is only for reading."""
         with self.lock:
             found = self.values.get(proxy.node)
             return self.compute([proxy])[0] if found is None else found
 
     def compute(self, proxies: Iterable[Proxy]) -> list[np.ndarray[Any, Any]]:
-        """Compute these, and what other arrays stand for as far as it is on the way."""
+        """Compute these proxies, and those of other arrays that are computed on the way."""
         with self.lock:
             return self._compute_nodes([p.node for p in proxies])
 
@@ -142,8 +142,8 @@ class Recorder:
             return results
 
     def window(self) -> None:
-        """Bound the memory of what was recorded. An array whose computation fails says so when it
-        is looked at, not here; until it is gone the graph grows on."""
+        """Limit the memory of the recorded graph. An array whose computation fails raises the error when it is used,
+        not here; as long as it exists, the graph continues to grow."""
         if len(self.tracer.graph) > max(self.settings.window, self._limit):
             try:
                 self._compute_nodes(self._needed())
@@ -161,8 +161,8 @@ class Recorder:
         return layout_of(root)
 
     def _needed(self) -> list[Node]:
-        """The nodes from which the arrays that are alive can be had: their present values, the
-        memory that they are views of, and the places that were computed."""
+        """The nodes from which the live arrays can be derived: their current values, the memories of which they are
+        views, and computed positions."""
         found: list[Node] = []
         for array in self.arrays():
             assert array._proxy is not None
@@ -176,7 +176,7 @@ class Recorder:
         return list(dict.fromkeys(found))
 
     def _order(self, wanted: Sequence[Node]) -> list[Node]:
-        """The nodes that have to be computed, operands first."""
+        """The nodes that must be computed, operands first."""
         order: list[Node] = []
         done: set[Node] = set(self.values)
         work = list(reversed(wanted))
@@ -270,9 +270,9 @@ class Recorder:
         except FxliteError as error:
             program.failure = str(error).splitlines()[0]
 
-    # -- beginning anew ----------------------------------------------------------------------------
+    # -- starting a new graph ----------------------------------------------------------------------
     def _begin_anew(self) -> None:
-        """A new graph, in which the arrays that are alive stand for inputs and views of them."""
+        """Start a new graph, in which the live arrays stand for inputs and views of them."""
         arrays, values = self.arrays(), self.values
         live = [p for a in arrays for p in [a._proxy] if p is not None]
         roots = [self.tracer.proxy(p._node) if p._view is None else p for p in live]
@@ -312,13 +312,13 @@ class Recorder:
             old = array._proxy
             assert old is not None
             if id(old) not in proxies:
-                node = old.node  # of the present value
+                node = old.node  # that of the current value
                 proxies[id(old)] = root(node, None) if old._view is None else again(old._view)
         for array in arrays:
             array._proxy = proxies[id(array._proxy)]
 
     def explain(self) -> str:
-        """What was computed how, and what was not recorded."""
+        """A text on what was computed, and how, and on what was not recorded."""
         programs = list(self._programs.values())
         compiled = [p for p in programs if p.compiled is not None]
         lines = [
@@ -335,7 +335,7 @@ class Recorder:
 
 
 def layout_in_memory(value: np.ndarray[Any, Any]) -> Layout:
-    """Where the elements of an array of NumPy lie."""
+    """The layout of a NumPy array."""
     strides = tuple(s // value.itemsize for s in value.strides)
     if value.flags.c_contiguous:
         return contiguous(value.shape)
@@ -345,7 +345,7 @@ def layout_in_memory(value: np.ndarray[Any, Any]) -> Layout:
 
 
 def _exact(value: Any) -> Any:
-    """``value`` so that 1, 1.0 and True differ, and 0.0 and -0.0."""
+    """A key for ``value`` in which 1, 1.0 and True differ, and also 0.0 and -0.0."""
     kind = value.__class__
     if kind is tuple or kind is list:
         return tuple(map(_exact, value))

@@ -1,7 +1,7 @@
-"""What all formats of weights share: an entry for each array, a file in memory, arrays in it.
+"""The common part of all formats of weights: an entry for each array, and mapped files with arrays in them.
 
-In: a path. Out: entries with what a listing shows, whose arrays are made when they are asked for:
-views of the mapped file where its numbers are NumPy's, and else computed from it.
+In: a path. Out: entries with the facts for a listing, whose arrays are made on demand: views of the mapped file if
+NumPy has its dtype, and otherwise computed from it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """An array of a file: its name there, the name of its dtype (of how it is stored, such as
-    ``q4_K``), its shape, its bytes in the file; ``load`` makes the array."""
+    """An array in a file: its name, the name of its dtype or storage format (such as ``q4_K``), its shape, and its
+    size in the file in bytes. ``load`` makes the array."""
 
     name: str
     dtype: str
@@ -39,7 +39,7 @@ class Entry:
 
 
 class MappedFile:
-    """A file in memory, read-only; ``name`` is how messages call it."""
+    """A mapped file, read-only; ``name`` is its name in messages."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
@@ -49,8 +49,7 @@ class MappedFile:
             self.bytes: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
 
     def array(self, dtype: np.dtype[Any], count: int, start: int, what: str) -> Array:
-        """``count`` numbers from byte ``start`` on, read-only. Raises FileFormatError where the file
-        ends before them."""
+        """``count`` numbers from byte ``start`` on, read-only. Raises FileFormatError if the file is too short."""
         if count < 0 or start < 0 or start + count * dtype.itemsize > self.size:
             raise self.damaged(
                 f"{what} would be bytes {start:,} to {start + count * dtype.itemsize:,} of {self.size:,}"
@@ -62,11 +61,11 @@ class MappedFile:
         return np.frombuffer(self.bytes, dtype, count, start)
 
     def damaged(self, what: str) -> FileFormatError:
-        """The error that says what is wrong with the file."""
+        """The error for a damaged file; ``what`` names the fault."""
         return FileFormatError(f"{self.name} is damaged: {shown(what)}")
 
     def members(self) -> dict[str, zipfile.ZipInfo]:
-        """Name -> what is known of it, of the members of a zip archive. Raises FileFormatError."""
+        """The members of a zip archive, by name. Raises FileFormatError."""
         try:
             with zipfile.ZipFile(self.name) as archive:
                 found = archive.infolist()
@@ -77,10 +76,10 @@ class MappedFile:
         return {info.filename: info for info in found}
 
     def place(self, info: zipfile.ZipInfo) -> int:
-        """Where the bytes of a member begin. Raises FileFormatError.
+        """The position of the first byte of a member. Raises FileFormatError.
 
-        A member's own header is 30 bytes, its name and an extra field, whose lengths it says
-        (PKWARE's APPNOTE.TXT, 4.3.7)."""
+        A member has its own header of 30 bytes, followed by its name and an extra field, whose lengths are in the
+        header (PKWARE's APPNOTE.TXT, 4.3.7)."""
         start = info.header_offset
         if start < 0 or bytes(self.bytes[start : start + 4]) != b"PK\x03\x04":
             raise self.damaged(f"the member {info.filename} is not where the archive says")
@@ -92,8 +91,8 @@ class MappedFile:
         return start
 
     def unpacked(self, info: zipfile.ZipInfo) -> bytes:
-        """The bytes of a member, with its checksum compared. Raises FileFormatError, also for one
-        that would take more memory than the file may (:func:`load_limit`)."""
+        """The bytes of a member, after verifying its checksum. Raises FileFormatError, also for a member that would
+        exceed the memory limit (:func:`load_limit`)."""
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise self.damaged(f"the member {info.filename} is packed by a method other than deflate")
         limit = max(load_limit(), self.size)
@@ -115,13 +114,13 @@ class MappedFile:
 
 
 def shown(text: str) -> str:
-    """Text of a file in a message: on one line, not much of it."""
+    """A text from a file for a message: shortened, and on one line."""
     text = outside_text.line(text)
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-80:]}"
 
 
 def shaped(flat: Array, shape: Sequence[int], what: str, file: MappedFile) -> Array:
-    """A flat array in a shape of as many elements. Raises FileFormatError."""
+    """A flat array in a shape with the same number of elements. Raises FileFormatError for another shape."""
     if min(shape, default=0) < 0 or math.prod(shape) != flat.size:
         raise file.damaged(f"{what} has shape {list(shape)}, and {flat.size:,} numbers")
     try:

@@ -1,11 +1,11 @@
 """Weights of GGUF files, as llama.cpp writes them.
 
-In: a file of version 2 or 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Out:
-entries; floats stay in the mapped file, quantized blocks become float32 when an array is asked for.
-Shapes are NumPy's: the file's dims, whose first is the fastest, in reverse.
+In: a file of version 2 or 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md). Out: entries. Floats stay in
+the mapped file, and quantized blocks become float32 when an array is requested. Shapes are in NumPy's order: the dims
+in the file, the first of which varies fastest, reversed.
 
-A block has 32 numbers (256 in those called K) with scales of its own; what its bytes mean is in
-ggml-quants.c, ``dequantize_row_*``. q: a number of the block, d, m: its float16 scale and minimum::
+A block has 32 numbers (256 in K types) and its own scales. The meaning of its bytes is defined in ggml-quants.c,
+``dequantize_row_*``. q is a number of the block; d and m are its float16 scale and minimum::
 
     q4_0  d, 16 bytes of two q             (q - 8) d
     q4_1  d, m, 16 bytes                   q d + m
@@ -42,8 +42,8 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class _Form:
-    """How numbers of a type are stored: ``count`` in ``nbytes`` together; ``plain``: NumPy's dtype
-    of them, or None where ``decode`` makes [blocks, count] float32 of [blocks, nbytes] bytes."""
+    """How numbers of a type are stored: ``count`` numbers take ``nbytes`` together. ``plain`` is their NumPy dtype,
+    or None if ``decode`` converts [blocks, nbytes] bytes to [blocks, count] float32."""
 
     name: str
     count: int
@@ -54,17 +54,17 @@ class _Form:
 
 # -- blocks ----------------------------------------------------------------------------------------
 def _half(blocks: Array, start: int) -> Array:
-    """The float16 at a byte of each block, as float32 [blocks, 1]."""
+    """The float16 at a position in bytes of each block, as float32 [blocks, 1]."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(packed: Array) -> Array:
-    """The lower halves of bytes, then the upper ones, along the last axis."""
+    """The lower halves of bytes, followed by the upper ones, along the last axis."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
 
 
 def _fifth_bits(blocks: Array, start: int) -> Array:
-    """32 bits of each block, as 0 and 16."""
+    """32 bits of each block, as the numbers 0 and 16."""
     return np.unpackbits(blocks[:, start : start + 4], axis=1, bitorder="little") << np.uint8(4)
 
 
@@ -90,8 +90,8 @@ def _q8_0(blocks: Array) -> Array:
 
 
 def _parts(blocks: Array) -> tuple[Array, Array]:
-    """Scales and minima of the 8 parts of a K block, [blocks, 8, 1]: of the last four, the upper two
-    bits are those of the first four's bytes."""
+    """The scales and minima of the 8 parts of a K block, [blocks, 8, 1]. The upper two bits of the last four are in
+    the bytes of the first four."""
     low, high, both = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = np.concatenate([low & 63, (both & 15) | (low >> 6 << 4)], axis=1)
     minima = np.concatenate([high & 63, (both >> 4) | (high >> 6 << 4)], axis=1)
@@ -142,7 +142,7 @@ _FORMS = {
 
 # -- the file --------------------------------------------------------------------------------------
 class _Header:
-    """Reads numbers and texts one after the other."""
+    """Reads numbers and texts in sequence."""
 
     def __init__(self, file: MappedFile) -> None:
         self.file, self.place = file, len(MAGIC)
@@ -162,11 +162,11 @@ class _Header:
         start = self.place
         self.skip(min(length, 1 << 62))
         if length > _LONGEST:
-            return ""  # no name, but a document, such as a template of a chat
+            return ""  # not a name, but a document, such as a chat template
         return bytes(self.file.bytes[start : self.place]).decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> int | None:
-        """Passes over a value of the metadata; of an integer, gives it."""
+        """Skip a value of the metadata; an integer is returned."""
         if kind == _TEXT:
             self.text()
         elif kind == _ARRAY and depth < 8:
@@ -211,7 +211,7 @@ def read_gguf(file: MappedFile) -> list[Entry]:
 
 
 def _described(header: _Header) -> tuple[str, tuple[int, ...], int, int]:
-    """Name, shape, type and offset of the next tensor."""
+    """The name, shape, type and offset of the next tensor."""
     name = header.text()
     rank = header.number("I")
     if not name or rank > 32:

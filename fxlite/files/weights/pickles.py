@@ -1,10 +1,10 @@
-"""Reads pickled containers and runs nothing.
+"""Reads pickled containers without executing anything.
 
-In: the bytes of a pickle, and what each global name that may stand in it means. Out: numbers,
-texts, tuples, lists, sets, dicts, and what the caller makes of those globals. A pickle is a program
-for a stack machine (https://docs.python.org/3/library/pickletools.html lists its opcodes); of its
-instructions, those that import and call act on the caller's table only, and there is none that
-sets attributes of an object. So no name in a file leads to a function of this process.
+In: the bytes of a pickle, and the meaning of each global name that is allowed in it. Out: numbers, texts, tuples,
+lists, sets, dicts, and the caller's values for these globals. A pickle is a program for a stack machine
+(https://docs.python.org/3/library/pickletools.html lists its opcodes). Here, instructions that import and call only
+use the caller's table, and there is none that sets attributes of an object. So no name in a file leads to a function
+of this process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MARK = object()
 
 
 class _Stop(Exception):
-    """The pickle ended."""
+    """Raised at the end of the pickle."""
 
 
 def read_pickle(data: Any, start: int, known: Globals, persistent: Callable[[Any], Any], name: str) -> tuple[Any, int]:
-    """The value of the pickle in ``data`` from byte ``start`` on, and where it ends.
+    """The value of the pickle in ``data`` from byte ``start`` on, and the position of its end.
 
-    ``persistent`` makes a value of what the pickle says of something outside of it. ``name`` is the
-    file's. Raises FileFormatError for a pickle that is damaged, or holds a global not in ``known``."""
+    ``persistent`` converts the pickle's reference to an external object to a value. ``name`` is that of the file.
+    Raises FileFormatError for a pickle that is damaged, or contains a global that is not in ``known``."""
     machine = _Machine(data, start, known, persistent, name)
     try:
         while True:
@@ -57,8 +57,8 @@ def read_pickle(data: Any, start: int, known: Globals, persistent: Callable[[Any
 
 
 def checked_key(key: Any) -> Any:
-    """A key of a dict, or an element of a set. Raises TypeError for one that takes long to hash:
-    a tuple of tuples, each twice the one before, has no end."""
+    """A key of a dict, or an element of a set. Raises TypeError for one that would take long to hash, such as deeply
+    nested tuples each of which contains the previous one twice."""
     if not isinstance(key, (str, bytes, int, float, type(None))):
         raise TypeError(f"a {type(key).__name__} is a key")
     return key
@@ -73,7 +73,7 @@ class _Machine:
 
     # -- reading ---------------------------------------------------------------------------------
     def take(self, count: int) -> bytes:
-        """The next bytes. Raises ValueError where there are fewer."""
+        """The next bytes. Raises ValueError if there are not enough."""
         if not 0 <= count <= len(self.data) - self.place:
             raise ValueError(f"{count:,} bytes are to follow, and the file ends before")
         self.place += count
@@ -95,7 +95,7 @@ class _Machine:
 
     # -- the stack -------------------------------------------------------------------------------
     def marked(self) -> list[Any]:
-        """What stands above the last mark, which is taken away, too."""
+        """The values above the last mark, which are removed together with the mark."""
         for place in range(len(self.stack) - 1, -1, -1):
             if self.stack[place] is _MARK:
                 found = self.stack[place + 1 :]
@@ -104,7 +104,7 @@ class _Machine:
         raise ValueError("there is no mark")
 
     def top(self, kind: type) -> Any:
-        """The value on top, which must be of a class."""
+        """The value on top of the stack, which must be an instance of ``kind``."""
         if not isinstance(self.stack[-1], kind):
             raise TypeError(f"a {type(self.stack[-1]).__name__} is found where a {kind.__name__} is expected")
         return self.stack[-1]
@@ -154,7 +154,7 @@ class _Machine:
             raise ValueError("a newer protocol")
 
     def frame(self) -> None:
-        """The length of what comes, which a reader of streams would fetch at once."""
+        """Skip the length of a frame, which only readers of streams need."""
         self.take(8)
 
     def pop(self) -> None:
@@ -167,7 +167,7 @@ class _Machine:
 
     def long(self, form: str) -> None:
         length = self.number(form)
-        if length > 64:  # no size or count has more than 8 bytes
+        if length > 64:  # sizes and counts have at most 8 bytes
             raise ValueError(f"an integer of {length:,} bytes")
         self.stack.append(int.from_bytes(self.take(length), "little", signed=True))
 
@@ -214,8 +214,8 @@ class _Machine:
         self.call(self.stack.pop(), arguments)
 
     def build(self) -> None:
-        """State of an object: an OrderedDict's attributes (``_metadata`` of a state dict), which
-        say nothing of its tensors, are passed over; nothing else may have any."""
+        """Skip the state of an object, which only an OrderedDict may have: its attributes (``_metadata`` of a state
+        dict) do not affect its tensors."""
         state = self.stack.pop()
         if not isinstance(state, dict) or type(self.stack[-1]) is not OrderedDict:
             raise TypeError(f"attributes are set on a {type(self.stack[-1]).__name__}")

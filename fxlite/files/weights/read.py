@@ -1,8 +1,8 @@
-"""``fx.load_weights``: arrays by name from any file of weights.
+"""``fx.load_weights``: reads arrays by name from any file of weights.
 
-In: a path. What the file holds decides how it is read, whatever it is called: safetensors; what
-``torch.save`` wrote; GGUF; NumPy's ``.npz``; the index (``.json``) of a model in several files,
-which lie beside it. Out: name -> array. Nothing of a file is run.
+In: a path. The contents of the file determine how it is read, whatever its name: safetensors, files of ``torch.save``,
+GGUF, NumPy's ``.npz``, or the index (``.json``) of a model in several files, which must be next to it. Out: a dict from
+name to array. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ _MOST_INDEX = 100 << 20  # bytes
 
 @checked
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """name -> array, of a file of weights: ``.safetensors``, ``.pt``/``.pth``/``.bin`` of torch,
+    """Read a file of weights as a dict from name to array: ``.safetensors``, ``.pt``/``.pth``/``.bin`` of torch,
     ``.gguf``, ``.npz``, or the index of a model in several files (``….index.json``).
 
-    Arrays are read-only and stay in the file, which is mapped and must not be written to meanwhile;
-    but blocks of GGUF's quantized types become float32, and packed members of an ``.npz`` are
-    unpacked. ``model.load_state_dict(path)`` copies them into a model.
+    The arrays are read-only and stay in the file, which is mapped and must not be written to meanwhile. However,
+    blocks of GGUF's quantized types become float32, and compressed members of an ``.npz`` are unpacked.
+    ``model.load_state_dict(path)`` copies the arrays into a model.
 
-    Raises FileNotFoundError, and FileFormatError for a file that is none of these, is damaged, or,
-    for torch's, holds anything but tensors and containers: no code of a file is ever run."""
+    Raises FileNotFoundError, and FileFormatError for a file that has another format, is damaged, or, for torch's files,
+    contains anything but tensors and containers: code in a file is never executed."""
     return {entry.name: entry.load() for entry in weight_entries(path)}
 
 
 def weight_entries(path: str | os.PathLike[str]) -> list[Entry]:
-    """What is in a file of weights, in its order, as :func:`load_weights` reads it. Raises what
-    that raises."""
+    """The entries of a file of weights, in order. Raises what :func:`load_weights` raises."""
     name = os.fspath(path)
     if name.endswith(".json"):
         return _of_index(Path(name))
@@ -75,8 +74,8 @@ def _entry(name: str, array: Array) -> Entry:
 
 # -- several files ---------------------------------------------------------------------------------
 def _of_index(path: Path) -> list[Entry]:
-    """The entries of the files that an index names: ``{"weight_map": {name: file}}``. A file lies
-    beside the index. Raises FileFormatError."""
+    """The entries of the files that an index names: ``{"weight_map": {name: file}}``. The files must be next to the
+    index. Raises FileFormatError."""
     if path.stat().st_size > _MOST_INDEX:
         raise FileFormatError(f"{path} is too large for an index of weights")
     try:
@@ -101,7 +100,7 @@ def _of_index(path: Path) -> list[Entry]:
 
 # -- archives --------------------------------------------------------------------------------------
 def _of_archive(file: MappedFile) -> list[Entry]:
-    """Tensors of torch, or NumPy's arrays."""
+    """The entries of an archive of torch tensors or NumPy arrays."""
     members = file.members()
     if any(name.endswith("/data.pkl") for name in members) or not all(name.endswith(".npy") for name in members):
         return read_torch(file)
@@ -112,18 +111,18 @@ def _of_archive(file: MappedFile) -> list[Entry]:
 
 
 def _npy(file: MappedFile, member: str, info: Any) -> Entry:
-    """An array of an ``.npz`` file; those that are stored as they are stay there."""
+    """An array of an ``.npz`` file; uncompressed arrays stay in the file."""
     name = outside_text.line(member.removesuffix(".npy"))
     packed = info.compress_type != 0
     if packed and info.file_size > max(load_limit(), file.size):
-        file.unpacked(info)  # which refuses it
+        file.unpacked(info)  # raises the error
     start = 0 if packed else file.place(info)
     stream = io.BytesIO(file.unpacked(info) if packed else file.bytes[start : start + min(info.file_size, 20_000)])
     try:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read(stream)
-    except Exception as error:  # of Python's tokenizer and parser, too
+    except Exception as error:  # including those of Python's tokenizer and parser
         raise file.damaged(f"{member}: {error}") from None
     if dtype.hasobject or dtype.newbyteorder("=") not in dtypes.BY_NUMPY:
         raise FileFormatError(f"{file.name}: {shown(name)} has dtype {dtype}, which no weight has")
@@ -146,9 +145,9 @@ def _npy(file: MappedFile, member: str, info: Any) -> Entry:
 
 # -- into a module ---------------------------------------------------------------------------------
 def state_of(given: Any, rename: Any) -> Mapping[str, Any]:
-    """What ``load_state_dict`` was given as arrays by the module's names: a path is read, and
-    ``rename`` (name -> name, or a dict of those that differ) says the module's name for the
-    file's. Raises OptionError where two get one name."""
+    """The argument of ``load_state_dict`` as arrays by the module's names. A path is read, and ``rename`` (a function
+    on names, or a dict of those that differ) gives the module's name for the one in the file. Raises OptionError if
+    two arrays get the same name."""
     state: Mapping[str, Any] = load_weights(given) if isinstance(given, (str, os.PathLike)) else given
     if rename is None:
         return state

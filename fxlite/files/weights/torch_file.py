@@ -1,13 +1,13 @@
-"""Weights that ``torch.save`` wrote (``.pt``, ``.pth``, ``.bin``), read without torch or its pickle.
+"""Reads weights that ``torch.save`` wrote (``.pt``, ``.pth``, ``.bin``) without torch and without unpickling.
 
-In: a file in the format of torch 1.6 and newer, an archive of ``data.pkl`` and one member for each
-storage, or in the older one, pickles with the storages behind them. Out: entries; storages stay in
-the mapped file. What a tensor is made with is in the pickle: a storage, an offset, sizes and strides
-(torch/_utils.py, ``_rebuild_tensor_v2``; torch/serialization.py has the formats).
+In: a file in the format of torch 1.6 and newer, which is an archive of ``data.pkl`` and a member for each storage, or
+in the older format, which consists of pickles followed by the storages. Out: entries; storages stay in the mapped
+file. The pickle describes each tensor by a storage, an offset, sizes and strides (torch/_utils.py,
+``_rebuild_tensor_v2``; torch/serialization.py has the formats).
 
-A file may nest its tensors in dicts and lists, beside numbers and texts that are not weights: names
-have dots between the parts then. Where a checkpoint has the model's weights under a name that says
-so, and other things beside it (an optimizer's state), the model's are read.
+Tensors may be nested in dicts and lists, together with numbers and texts, which are not weights; the parts of their
+names are then separated by dots. If a checkpoint has the model's weights under a usual name, and other things as well
+(an optimizer's state), only the model's weights are read.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ _MOST = 1 << 24  # elements of a tensor that repeats those of a smaller storage
 
 @dataclass(frozen=True)
 class _Kind:
-    """The dtype that a storage's class, or a dtype of torch, stands for; None for bytes."""
+    """The dtype for a storage class or a torch dtype; None for bytes."""
 
     dtype: np.dtype[Any] | None
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """Elements of a dtype in the file: ``key`` names where, ``count`` says how many."""
+    """Elements of a dtype in the file: ``key`` identifies their place, and ``count`` is their number."""
 
     kind: _Kind
     key: str
@@ -97,7 +97,7 @@ def read_torch(file: MappedFile) -> list[Entry]:
 
 # -- the two formats -------------------------------------------------------------------------------
 def _archive(file: MappedFile) -> tuple[Any, dict[str, tuple[int, int]], str]:
-    """The value, the places and lengths in bytes of storages by key, the byte order."""
+    """The value; the positions and lengths (in bytes) of storages by key; and the byte order."""
     members = file.members()
     root = next((name.removesuffix("data.pkl") for name in members if name.endswith("/data.pkl")), None)
     if root is None:
@@ -115,8 +115,8 @@ def _archive(file: MappedFile) -> tuple[Any, dict[str, tuple[int, int]], str]:
 
 
 def _legacy(file: MappedFile) -> tuple[Any, dict[str, tuple[int, int]], str]:
-    """As :func:`_archive`: pickles of a magic number, the version, the system, the value and the
-    keys of the storages, which follow with the count of their elements before each."""
+    """Like :func:`_archive`, for the older format: pickles of a magic number, the version, the system, the value, and
+    the keys of the storages, followed by the storages, each after the count of its elements."""
     place = len(LEGACY)
     found: list[Any] = []
     itemsizes: dict[str, int] = {}
@@ -145,7 +145,7 @@ def _legacy(file: MappedFile) -> tuple[Any, dict[str, tuple[int, int]], str]:
     return value, places, "little" if system.get("little_endian", True) else "big"
 
 
-# -- what a pickle of tensors may hold -------------------------------------------------------------
+# -- contents that a pickle of tensors may have ----------------------------------------------------
 def _known() -> dict[str, Any]:
     known: dict[str, Any] = {
         "collections.OrderedDict": _ordered,
@@ -170,7 +170,7 @@ def _ordered(items: Any = ()) -> OrderedDict[Any, Any]:
 
 
 def _found(said: Any) -> _Storage:
-    """A storage, of what a pickle says of it: ("storage", class, key, device, count[, view])."""
+    """A storage from a pickle's description of it: ("storage", class, key, device, count[, view])."""
     if not isinstance(said, tuple) or len(said) < 5 or said[0] != "storage" or not isinstance(said[1], _Kind):
         raise TypeError("a storage is not described as torch does")
     _, kind, key, _, count, *view = said
@@ -218,7 +218,7 @@ def _device(*said: Any) -> str:
 
 # -- entries ---------------------------------------------------------------------------------------
 def _weights_in(value: Any) -> Any:
-    """The model's weights of a checkpoint that has other things, too."""
+    """The model's weights in a checkpoint that may also have other things."""
     if isinstance(value, dict) and not any(isinstance(v, _Tensor) for v in value.values()):
         for name in _OF_MODELS:
             if isinstance(value.get(name), dict) and any(isinstance(v, _Tensor) for v in value[name].values()):
@@ -227,8 +227,8 @@ def _weights_in(value: Any) -> Any:
 
 
 def _tensors(value: Any, path: str, left: list[int], file: MappedFile, depth: int = 0) -> Iterator[tuple[str, _Tensor]]:
-    """Tensors with dotted names, in nested dicts, lists and tuples; ``left``: how many parts may be
-    looked at. A list that holds another one twice, which holds another one twice, ... has no end."""
+    """The tensors in nested dicts, lists and tuples, with dotted names. ``left`` is the number of parts that may
+    still be examined, because a list that contains another one twice, and so on, has exponentially many."""
     left[0] -= 1
     if left[0] < 0 or depth > 50:
         raise file.damaged("a container holds itself, or containers are nested too deeply")
