@@ -1,1 +1,1 @@
-"""What people look at: graphs as text and pictures, comparisons, queries, summaries and costs."""
+"""Presentation of graphs: text and pictures, comparisons, queries, summaries and costs."""

@@ -1,13 +1,12 @@
-"""Which nodes of two graphs were removed, added or changed, once it is known which is which; and
-which weights differ, by value.
+"""The nodes of two graphs that were removed, added or changed, given pairs of corresponding nodes; and the weights that
+differ by value.
 
-In: two graphs and pairs of their nodes, and, where there are any, the modules that own their
-weights. Out: the rows of a diff: unchanged nodes, and a :class:`NodeChange` with texts, costs and
-what differs for each of the others; a :class:`WeightChange` for each weight that was added,
-removed, changed or got another path.
+In: two graphs, pairs of their nodes and, if available, the modules that own their weights. Out: the rows of a diff:
+unchanged nodes, and for each other node a :class:`NodeChange` with texts, costs and differences; and a
+:class:`WeightChange` for each weight that was added, removed, changed or renamed.
 
-A node that reads another value than before is changed, unless the value it read was replaced as a
-whole by something that is shown anyway (:meth:`_Reads.are_explained`).
+A node that reads another value than before is changed, unless the old value was replaced as a whole by something that
+the diff shows anyway (:meth:`_Reads.are_explained`).
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ from fxlite.types.tensor_type import TensorType, type_of
 class NodeChange:
     """A node that was "removed" (``new`` is None), "added" (``old`` is None) or "changed".
 
-    ``what`` lists for a changed node what differs, as (attribute, before, after); besides
-    attributes there are "op", "type", "argument N", "arguments", "reads" and "order". Texts and
-    costs are those at the time of the comparison."""
+    ``what`` lists the differences of a changed node as (attribute, before, after). The first item may also be "op",
+    "type", "argument N", "arguments", "reads" or "order". Texts and costs are those at the time of the comparison."""
 
     kind: str
     old: Node | None
@@ -50,7 +48,7 @@ class NodeChange:
 
     @property
     def node(self) -> Node:
-        """The node, the new one where there are two."""
+        """The node; the new one if there are two."""
         node = self.old if self.new is None else self.new
         assert node is not None
         return node
@@ -64,9 +62,9 @@ Row = NodeChange | Node  # a change, or an unchanged node of the new graph
 
 
 def find_rows(a: Graph, b: Graph, pairs: Pairs, renamed: Mapping[str, str]) -> Iterator[Row]:
-    """The nodes of ``b`` in order, those removed from ``a`` behind the node they stood behind.
+    """The nodes of ``b`` in order, with those removed from ``a`` after the node that they followed.
 
-    ``renamed``: weights of ``b`` that are weights of ``a`` under another path (new -> old)."""
+    ``renamed``: weights of ``b`` that are weights of ``a`` with another path (new -> old)."""
     old_of = {new: old for old, new in pairs.items()}
     reads = _Reads(a, b, pairs, old_of, renamed)
     moved = _moved_effects(a, b, old_of)
@@ -109,7 +107,7 @@ def line(node: Node) -> str:
 
 
 def _moved_effects(a: Graph, b: Graph, old_of: Pairs) -> dict[Node, tuple[tuple[str, str, str], ...]]:
-    """Nodes with effects that now run behind one they ran before."""
+    """Nodes with side effects that now run after a node before which they ran."""
     place = {node: number for number, node in enumerate(a.nodes)}
     moved: dict[Node, tuple[tuple[str, str, str], ...]] = {}
     latest: Node | None = None
@@ -124,7 +122,7 @@ def _moved_effects(a: Graph, b: Graph, old_of: Pairs) -> dict[Node, tuple[tuple[
 
 
 class _Reads:
-    """Says whether a node reads what it read before."""
+    """Decides whether a node reads the same values as before."""
 
     def __init__(self, a: Graph, b: Graph, new_of: Pairs, old_of: Pairs, renamed: Mapping[str, str]) -> None:
         self.a, self.new_of, self.old_of, self.renamed = a, new_of, old_of, renamed
@@ -142,26 +140,25 @@ class _Reads:
         self.values = _value_numbers(a) if gone else {}
 
     def identity(self, new: Node) -> Hashable:
-        """What a node of the new graph is in the old one: a node, a path of a weight, or itself."""
+        """The counterpart of a new node in the old graph: a node, the path of a weight, or itself."""
         if new.op == "get_attr":
             return str(self.renamed.get(new.target, new.target))
         return self.old_of.get(new, new)
 
     def changes(self, old: Node, new: Node) -> Iterator[tuple[str, str, str]]:
-        """("reads", before, after) for each operand that is another value than before."""
+        """("reads", before, after) for each operand whose value is another one than before."""
         for p, q in zip(operands(old), operands(new)):
             if _own(p) != self.identity(q) and not self.are_explained(p, q):
                 yield "reads", value_text(p), value_text(q)
 
     def are_explained(self, p: Node, q: Node) -> bool:
-        """True if other lines show that ``q`` is read in place of ``p``: all readers of ``p`` do
-        so, and
+        """True if other lines already show that ``q`` is read in place of ``p``: all readers of ``p`` do so, and
 
         - ``p`` was removed and ``q`` was added, or
-        - ``p`` was removed, and ``q`` is what the nodes removed with it read, or an equal node, or
-        - ``q`` was added, and the nodes added with it read ``p``.
+        - ``p`` was removed, and ``q`` is read by the nodes that were removed with it, or is an equal node, or
+        - ``q`` was added, and the nodes that were added with it read ``p``.
 
-        One weight in place of another is never explained: weights are listed apart."""
+        This never applies to a weight that replaces another one, because weights are listed separately."""
         if p.op == q.op == "get_attr" or len(self.now[_own(p)]) > 1:
             return False
         gone = p.target not in self.paths_b if p.op == "get_attr" else p not in self.new_of
@@ -183,7 +180,7 @@ def _own(node: Node) -> Hashable:
 
 
 def _region_inputs(nodes: list[Node], identity: Any) -> dict[Node, set[Hashable]]:
-    """For each node what its region reads from outside; nodes that read each other are one region."""
+    """For each node, the values that its region reads from outside. Nodes that read each other form a region."""
     sets, inside = DisjointSets(), set(nodes)
     for node in nodes:
         sets.join(node, inside.intersection(operands(node)))
@@ -195,7 +192,8 @@ def _region_inputs(nodes: list[Node], identity: Any) -> dict[Node, set[Hashable]
 
 
 def _value_numbers(graph: Graph) -> dict[Node, int]:
-    """Equal numbers for nodes that compute the same; one of its own for a node with effects."""
+    """A number for each node, which is equal for nodes that compute the same; nodes with side effects have unique
+    ones."""
     numbers: dict[Hashable, int] = {}
     found: dict[Node, int] = {}
     for node in graph.nodes:
@@ -211,11 +209,11 @@ def _value_numbers(graph: Graph) -> dict[Node, int]:
 # -- weights ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class WeightChange:
-    """One weight: ``kind`` is "added", "removed", "changed" or "renamed".
+    """The change of one weight: ``kind`` is "added", "removed", "changed" or "renamed".
 
-    ``differing`` counts the elements that differ and ``max_difference`` is the largest absolute
-    difference (infinity where a number stands against NaN or infinity); both are None where the
-    types differ or nobody knows the values."""
+    ``differing`` is the number of elements that differ, and ``max_difference`` the largest absolute difference
+    (infinity if a number is compared with NaN or infinity). Both are None if the types differ or the values are not
+    known."""
 
     kind: str
     old_path: str | None
@@ -227,14 +225,13 @@ class WeightChange:
 
     @property
     def path(self) -> str:
-        """The path, that of the new graph where there are two."""
+        """The path; that of the new graph if there are two."""
         return self.new_path or self.old_path or ""
 
 
 def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule] | None) -> list[WeightChange]:
-    """Differences of the weights that the graphs read, in the order in which they are read.
-
-    Without ``modules`` there are no values: paths and types are compared."""
+    """The differences of the weights that the graphs read, in the order in which they are read. Without ``modules``,
+    only paths and types are compared, because values are not known."""
     old, new = weight_types(a), weight_types(b)
     differing = [path for path, type in old.items() if path in new and _differs(path, type, new[path], modules)]
     renamed = {} if modules is None else _renamed(old, new, set(differing), modules)
@@ -255,25 +252,26 @@ def changed_weights(a: Graph, b: Graph, modules: tuple[GraphModule, GraphModule]
 
 
 def weight_types(graph: Graph) -> dict[str, Any]:
-    """Path -> type of the weights a graph reads."""
+    """The types of the weights that a graph reads, by path."""
     return {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
 
 
 def _renamed(
     old: Mapping[str, Any], new: Mapping[str, Any], differing: set[str], modules: tuple[GraphModule, GraphModule]
 ) -> dict[str, str]:
-    """Old path -> new path of weights that have the type and the bytes of a weight under another path, which is none of
-    both, or has other bytes in the other module (the layers after one that was removed count one less).
+    """A dict from old to new paths of weights with the type and bytes of a weight under another path. That path must
+    not be in both graphs, or must have other bytes in the other module (after the removal of a layer, the numbers of
+    later layers decrease by one).
 
-    Weights of which all elements are alike, as the zeros of a bias, have these by chance: they are renamed where other
-    weights have gone from the one module to the other, or inside of one module."""
+    Weights whose elements are all equal, such as the zeros of a bias, may agree by chance. They count as renamed if
+    other weights have moved between the same two modules, or inside of one module."""
     buckets: dict[Hashable, list[str]] = defaultdict(list)
     for path in new:
         if path not in old or path in differing:
             buckets[_print_of(_array(modules[1], path))].append(path)
     found: dict[str, str] = {}
     taken: set[str] = set()
-    moved = {("", "")}  # modules whose weights have gone from one to the other
+    moved = {("", "")}  # pairs of modules between which weights have moved
     waiting = {path: _array(modules[0], path) for path in old if path not in new or path in differing}
     uniform = {path for path, array in waiting.items() if _is_uniform(array.tobytes())}
     for path in sorted(waiting, key=uniform.__contains__):
@@ -283,7 +281,7 @@ def _renamed(
         if best is None:
             continue
         if path in uniform and (path in differing or best in differing or not _alike(path, best, moved)[0]):
-            continue  # but it may follow its module, below
+            continue  # it may still follow its module, see below
         found[path] = best
         taken.add(best)
         moved.add((path.rpartition(".")[0], best.rpartition(".")[0]))
@@ -297,8 +295,8 @@ def _renamed(
 
 
 def _followers(found: Mapping[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The other weights below modules that became others: ``layers.3.norm.bias`` and ``layers.2.norm.bias``, where
-    ``layers.3.fc.weight`` is ``layers.2.fc.weight`` now."""
+    """The other weights below renamed modules: ``layers.3.norm.bias`` and ``layers.2.norm.bias``, if
+    ``layers.3.fc.weight`` is now ``layers.2.fc.weight``."""
     prefixes: dict[tuple[str, ...], list[str]] = {}
     for path, other in found.items():
         before, after = path.split("."), other.split(".")
@@ -317,21 +315,20 @@ def _followers(found: Mapping[str, str], old: Mapping[str, Any], new: Mapping[st
 
 
 def _print_of(array: np.ndarray[Any, Any]) -> Hashable:
-    """Equal for arrays of one type and the same bytes, and for few others."""
+    """A fingerprint that is equal for arrays with the same type and bytes, and rarely for others."""
     ends = array.reshape(-1)[[*range(8), *range(-8, 0)]] if array.size >= 16 else array
     return str(type_of(array)), ends.tobytes()
 
 
 def _alike(old: str, new: str, moved: set[tuple[str, str]]) -> tuple[bool, bool]:
-    """Whether two paths are of modules of which one has become the other, and have the same last
-    name."""
+    """Whether two paths belong to modules one of which has become the other, and have the same last name."""
     (inside, _, name), (other, _, new_name) = old.rpartition("."), new.rpartition(".")
     return inside == other or (inside, other) in moved, name == new_name
 
 
 def _is_uniform(content: bytes) -> bool:
-    """True for the bytes of an array of which every element is alike, as zeros and ones are: others
-    have them by chance."""
+    """True for the bytes of an array whose elements are all equal, such as zeros or ones, which others may have by
+    chance."""
     return len(content) <= 8 or content[8:] == content[:-8]
 
 
@@ -340,7 +337,7 @@ def _array(module: GraphModule, path: str) -> np.ndarray[Any, Any]:
 
 
 def _differs(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> bool:
-    """Whether a weight of both graphs has another type, or other bits where these are known."""
+    """Whether a weight in both graphs has another type, or other bits if these are known."""
     if modules is None:
         return bool(old != new)
     one, other = modules[0].get_attribute(path), modules[1].get_attribute(path)
@@ -348,7 +345,7 @@ def _differs(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMod
 
 
 def _compared(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> WeightChange:
-    """What differs, of one that does."""
+    """The change of a weight that differs."""
     if modules is None:
         return WeightChange("changed", path, path, old, new)
     one, other = (_array(module, path) for module in modules)
@@ -357,7 +354,7 @@ def _compared(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMo
 
 
 def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, float]:
-    """How many elements of two arrays of one type have other bits, and the largest absolute
+    """The number of elements of two arrays of the same type that have different bits, and the largest absolute
     difference."""
     differ = bits_differ(a, b)
     count = int(np.count_nonzero(differ))
@@ -367,11 +364,11 @@ def difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[int, f
         gaps = x - y
     np.abs(gaps, out=gaps)
     if np.isnan(largest := gaps.max(initial=0.0)):
-        gaps[(np.isnan(x) & np.isnan(y)) | (x == y)] = 0  # other bits of the same NaN; the same infinity
+        gaps[(np.isnan(x) & np.isnan(y)) | (x == y)] = 0  # NaNs with different bits; equal infinities
         largest = math.inf if np.isnan(gaps).any() else gaps.max()
     return count, float(largest)
 
 
 def _has_effects(node: Node) -> bool:
-    """Calls that are compared in their order, whether they are read or not."""
+    """True for calls that are compared in order, even if their results are not read."""
     return node.op == "call_module" or (node.op == "call_function" and node.is_impure())

@@ -1,12 +1,11 @@
 """Comparing graphs: whether two are the same program, and where they first differ.
 
-In: graphs or GraphModules. Out: a text naming the first difference (or None), or an AssertionError
-that also shows both nodes, where they were made, and how they are reached.
+In: graphs or GraphModules. Out: a text that names the first difference (or None), or an AssertionError that also shows
+both nodes, where they were made, and how they are reached.
 
-Names do not count (inputs' names neither), nor does the order of nodes that do not depend on each
-other; ops, arguments, attributes, types, the paths of weights and (for GraphModules) their values
-do. Random ops and values nobody reads are compared in order. What an edit changed is the matter of
-:mod:`fxlite.show.comparison.graph_diff`.
+The comparison ignores names (also those of inputs), and the order of nodes that do not depend on each other. It
+includes ops, arguments, attributes, types, the paths of weights and, for GraphModules, their values. Random ops and
+values that are not read are compared in order. :mod:`fxlite.show.comparison.graph_diff` shows what an edit changed.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _LONGEST_WAY = 6
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two graphs differ: in words, the two nodes (None where a whole graph is meant), and the
-    nodes passed from an output (or an effect) of the first graph on."""
+    """A difference of two graphs: a description, the two nodes (None for a whole graph), and the nodes on the way
+    from an output (or side effect) of the first graph."""
 
     text: str
     a: Node | None = None
@@ -62,7 +61,7 @@ def _node_lines(which: str, node: Node) -> list[str]:
 
 
 def first_difference(a: Graph | GraphModule, b: Graph | GraphModule) -> str | None:
-    """Where two graphs differ, in one line; None where they are the same program."""
+    """The first difference of two graphs in one line; None if they are the same program."""
     found = find_difference(a, b)
     return None if found is None else found.text
 
@@ -70,11 +69,11 @@ def first_difference(a: Graph | GraphModule, b: Graph | GraphModule) -> str | No
 def find_difference(
     a: Graph | GraphModule, b: Graph | GraphModule, *, check_weights: bool = True, rtol: float = 0.0, atol: float = 0.0
 ) -> Difference | None:
-    """Where two graphs differ; None where they are the same program.
+    """The first difference of two graphs; None if they are the same program.
 
-    Walks both from inputs, effects and output at once, pairing the nodes it meets. For two
-    GraphModules the weights that are read are compared by value: bit by bit, or, with a tolerance,
-    ``|a - b| <= atol + rtol*|b|`` with NaN equal to NaN."""
+    Walks over both at once from inputs, side effects and output, and pairs the nodes. For two GraphModules, the
+    weights that are read are compared by value: bit by bit or, with a tolerance, ``|a - b| <= atol + rtol*|b|``,
+    where NaN equals NaN."""
     graph_a, graph_b = graph_of(a), graph_of(b)
     modules = (a, b) if isinstance(a, GraphModule) and isinstance(b, GraphModule) else None
     weights = _Weights(modules if check_weights else None, rtol, atol)
@@ -85,9 +84,9 @@ def find_difference(
             names = [", ".join(n.name for n in roots[kind][:6]) for roots in (roots_a, roots_b)]
             return Difference(f"{counts[0]} {kind} against {counts[1]}: ({names[0]}) against ({names[1]})")
     conditions = _condition_difference(graph_a, graph_b)
-    if conditions is not None:  # before types and sizes, which hold the facts
+    if conditions is not None:  # before types and sizes, which contain the facts
         return conditions
-    for with_types in (False, True):  # what causes a difference of types is told first
+    for with_types in (False, True):  # report the cause of a difference of types first
         walk = _Walk(weights, with_types)
         for kind in roots_a:
             for one, other in zip(roots_a[kind], roots_b[kind]):
@@ -111,18 +110,19 @@ def _condition_difference(a: Graph, b: Graph) -> Difference | None:
 def assert_same(
     a: Graph | GraphModule, b: Graph | GraphModule, *, check_weights: bool = True, rtol: float = 0.0, atol: float = 0.0
 ) -> None:
-    """Raise AssertionError unless two graphs are the same program, names and order apart.
+    """Raise AssertionError unless two graphs are the same program, whatever the names and the order of independent
+    nodes.
 
-    The message says what differs, shows both nodes with their module and line, and how they are
-    reached. Weights are compared bit by bit; ``rtol`` and ``atol`` allow them to differ, and with
-    ``check_weights=False`` their paths and types are compared only."""
+    The message describes the difference, shows both nodes with their module and line, and how they are reached.
+    Weights are compared bit by bit; ``rtol`` and ``atol`` allow them to differ, and with ``check_weights=False`` only
+    their paths and types are compared."""
     found = find_difference(a, b, check_weights=check_weights, rtol=rtol, atol=atol)
     if found is not None:
         raise AssertionError(f"the graphs differ: {found}")
 
 
 def graph_of(value: Any) -> Graph:
-    """The graph of a GraphModule, or a graph itself. Raises ArgumentError."""
+    """The graph of a GraphModule, or a graph itself. Raises ArgumentError for anything else."""
     if isinstance(value, GraphModule):
         return value.graph
     if isinstance(value, Graph):
@@ -131,7 +131,7 @@ def graph_of(value: Any) -> Graph:
 
 
 def _roots(graph: Graph) -> dict[str, list[Node]]:
-    """Nodes to start from, by kind, in an order that does not depend on names."""
+    """The nodes from which the walk starts, by kind, in an order that does not depend on names."""
     found: dict[str, list[Node]] = {"inputs": [], "effects": [], "outputs": [], "unused values": []}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -153,10 +153,10 @@ class _Walk:
         self.with_types = with_types
         self.partner: dict[Node, Node] = {}
         self.back: dict[Node, Node] = {}
-        self.reader: dict[Node, Node | None] = {}  # of the first graph: from where it was met
+        self.reader: dict[Node, Node | None] = {}  # for nodes of the first graph: the node from which it was reached
 
     def compare(self, a: Node, b: Node) -> Difference | None:
-        """The first difference met from this pair on; a loop, whatever the depth."""
+        """The first difference found from this pair on. This is a loop, so that depth does not matter."""
         work: list[tuple[Node, Node, Node | None]] = [(a, b, None)]
         while work:
             a, b, reader = work.pop()
@@ -230,7 +230,7 @@ class _Weights:
 
 
 def bits_differ(a: Any, b: Any) -> Any:
-    """Which elements of two arrays of one type have other bits."""
+    """A mask of the elements of two arrays of the same type that have different bits."""
     word = min(a.itemsize, 8)
     one, other = (np.ascontiguousarray(v).reshape(-1).view(f"u{word}") for v in (a, b))
     differ = one != other
@@ -238,28 +238,27 @@ def bits_differ(a: Any, b: Any) -> Any:
 
 
 def same_array(a: Any, b: Any) -> bool:
-    """Whether two arrays have one type and the same bits."""
+    """Whether two arrays have the same type and bits."""
     return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
 
 
 def operands(node: Node) -> list[Node]:
-    """Nodes read, repeats included, in an order that does not depend on that of keywords."""
+    """The nodes that are read, with repetitions, in an order that does not depend on that of keywords."""
     found: list[Node] = []
     kwargs = node.kwargs
     values = [*node.args, *(kwargs[key] for key in sorted(kwargs))] if kwargs else node.args
     for value in values:
-        if isinstance(value, Node):  # nearly always
+        if isinstance(value, Node):  # the usual case
             found.append(value)
         elif isinstance(value, (tuple, list, dict)):
             found.extend(nodes_in(value))
     return found
 
 
-# -- two nodes by themselves -----------------------------------------------------------------------
+# -- two nodes without their operands --------------------------------------------------------------
 def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str, str, str]]:
-    """How two nodes differ by themselves: (what, the one, the other), where what is "op",
-    "argument 1", "arguments", "type" or the name of an attribute. Which nodes they read is none of
-    it, nor are names."""
+    """The differences of two nodes themselves, as (what, the one, the other), where ``what`` is "op", "argument 1",
+    "arguments", "type" or the name of an attribute. The nodes that they read, and names, are ignored."""
     if a.op != b.op or (a.target != b.target and a.op != "placeholder"):
         yield "op", title(a), title(b)
         if with_types and not types_equal(a.type, b.type):
@@ -284,12 +283,12 @@ def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str
 
 
 def title(node: Node) -> str:
-    """``linear``, ``placeholder x``: op, and target where it is no op of the table."""
+    """``linear``, ``placeholder x``: the op, or the opcode and target."""
     return node.target.name if isinstance(node.target, Op) else f"{node.op} {node.target}"
 
 
 def types_equal(a: Any, b: Any) -> bool:
-    """Types equal up to the form of their dims; a namedtuple of them is a tuple."""
+    """Whether types are equal, whatever the form of their dims; a namedtuple of types counts as a tuple."""
     if a is b:
         return True
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
@@ -303,7 +302,7 @@ def types_equal(a: Any, b: Any) -> bool:
 
 
 def _inner_difference(a: SubGraph, b: SubGraph) -> tuple[str, str]:
-    """How two sub-graphs differ: their first calls that do, or what they are."""
+    """The difference of two sub-graphs: their first calls that differ, or a description of each."""
     for one, other in zip_longest(a.calls, b.calls):
         if one is None or other is None or next(differences(one, other), None) is not None:
             return tuple("nothing" if n is None else node_line(n) for n in (one, other))  # type: ignore[return-value]
@@ -311,7 +310,7 @@ def _inner_difference(a: SubGraph, b: SubGraph) -> tuple[str, str]:
 
 
 def _value_difference(a: Any, b: Any) -> tuple[str, str] | None:
-    """How two arguments differ, nodes apart (a node against a node is no difference here)."""
+    """The difference of two arguments, except for nodes (two nodes count as equal here)."""
     if isinstance(a, Node) or isinstance(b, Node):
         both = isinstance(a, Node) and isinstance(b, Node)
         return None if both else (value_text(a), value_text(b))

@@ -1,16 +1,15 @@
-"""What an edit changed: nodes removed, added and changed, weights by value, and the cost of it.
+"""The changes made by an edit: nodes removed, added and changed, weights by value, and costs.
 
-In: two graphs or GraphModules. Out: a :class:`GraphDiff`, which is false where nothing changed and
-prints as lines of text, plain or coloured for a terminal, as HTML and as JSON.
+In: two graphs or GraphModules. Out: a :class:`GraphDiff`, which is false if nothing changed. It prints as lines of
+text, plain or coloured for a terminal, as HTML, and as JSON.
 
-A node that reads another value than before is changed, unless the value it read was replaced as a
-whole by something that is shown anyway: a node put in between is one line, a group that was fused
-is so many removed and one added.
+A node that reads another value than before is changed, unless the old value was replaced as a whole by something that
+the diff shows anyway: an inserted node is one line, and a fused group is several removed nodes and an added one.
 
-Lines have the marks ``-`` (before), ``+`` (after), ``~`` (another type, or a weight) and none
-(unchanged, or a note), and are wrapped to the width; runs of unchanged lines are folded. On the page,
-which loads nothing, they are ``<details>`` elements that open with a click, so that it needs no
-script; what a node costs and where it comes from stands beside its line.
+Lines have the marks ``-`` (before), ``+`` (after), ``~`` (another type, or a weight) or none (unchanged, or a note),
+and are wrapped to the width. Runs of unchanged lines are folded. On the page, which loads nothing, they are
+``<details>`` elements that open with a click, without a script; the cost of a node and its origin are next to its
+line.
 
 As data it is a dict of numbers, text, lists and dicts that ``json.dumps`` takes::
 
@@ -34,8 +33,8 @@ As data it is a dict of numbers, text, lists and dicts that ``json.dumps`` takes
     NODE  {"name", "op", "target", "text", "type": text or null, "scope": path, "class": name,
            "file": path or null, "line": number or null}
 
-``nodes`` stand in the order of the new graph, removed ones where they stood. ``what`` is "op",
-"type", "reads", "order", "arguments", "argument N" or the name of an attribute.
+``nodes`` are in the order of the new graph, with removed ones in their old places. ``what`` is "op", "type", "reads",
+"order", "arguments", "argument N" or the name of an attribute.
 """
 
 from __future__ import annotations
@@ -73,13 +72,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GraphDiff:
-    """What changed from one graph to another; false where nothing did.
+    """The changes from one graph to another; false if there are none.
 
-    ``added``, ``removed`` and ``changed`` hold a :class:`NodeChange` each, ``weights`` a
-    :class:`~fxlite.show.comparison.changes.WeightChange`. ``rows`` is the new graph in order, with
-    removed nodes where they stood; in text all but ``context`` unchanged lines around a change are
-    folded. ``before`` and ``after`` are the costs of the whole graphs, with bytes of weights apart.
-    Unchanged nodes are read when the diff is shown: show it before the graph is edited again."""
+    ``added``, ``removed`` and ``changed`` contain a :class:`NodeChange` for each node, and ``weights`` a
+    :class:`~fxlite.show.comparison.changes.WeightChange` for each weight. ``rows`` is the new graph in order, with
+    removed nodes in their old places; in text, all but ``context`` unchanged lines around each change are folded.
+    ``before`` and ``after`` are the costs of the whole graphs, with the bytes of weights listed separately. Unchanged
+    nodes are read when the diff is shown, so show it before the graph is edited again."""
 
     added: tuple[NodeChange, ...]
     removed: tuple[NodeChange, ...]
@@ -136,12 +135,12 @@ class GraphDiff:
         }
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the page, in a frame."""
+        """The page in a frame, which notebooks show."""
         shown = len([row for row in self.rows if isinstance(row, NodeChange)])
         return page_html(page(self), min(240 + 26 * shown, 640), f"graph diff: {self.summary}")
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """One page that needs nothing else; written to ``path`` if there is one. Returns it."""
+        """The diff as a self-contained HTML page, which is also written to ``path`` if given. Returns its text."""
         text = page(self)
         if path is not None:
             write_whole(path, text)
@@ -150,16 +149,16 @@ class GraphDiff:
 
 @checked
 def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> GraphDiff:
-    """What changed from ``a`` to ``b``, whatever the names.
+    """The changes from ``a`` to ``b``, whatever the names. Returns a :class:`GraphDiff`, which prints as text.
 
-    Nodes are paired by name and by what they compute, from the inputs and from the outputs. For two
-    GraphModules the weights that are read are compared by value. Time is near-linear in the number
-    of nodes. Raises TypeError for anything else."""
+    Nodes are paired by name and by their computations, from the inputs and from the outputs. For two GraphModules, the
+    weights that are read are compared by value. The time is nearly linear in the number of nodes. Raises TypeError for
+    anything but graphs and GraphModules."""
     graph_a, graph_b = graph_of(a), graph_of(b)
     modules = (a, b) if isinstance(a, GraphModule) and isinstance(b, GraphModule) else None
     weights = changed_weights(graph_a, graph_b, modules)
     renamed = {str(w.new_path): str(w.old_path) for w in weights if w.kind == "renamed"}
-    renamed |= {w.path: f"+{w.path}" for w in weights if w.kind == "added"}  # the path may have been another weight's
+    renamed |= {w.path: f"+{w.path}" for w in weights if w.kind == "added"}  # an old weight may have this path
     with paused_gc():
         pairs = pair_nodes(graph_a, graph_b, renamed)
         rows = tuple(find_rows(graph_a, graph_b, pairs, renamed))
@@ -266,7 +265,7 @@ def _totals(diff: GraphDiff) -> Iterator[str]:
 
 
 def _dim(value: Dim | None) -> str:
-    """A cost in short, the whole of it as the title."""
+    """A cost in short form, with the full form as its title."""
     if value is None:
         return "unknown"
     return f'<span title="{markup(str(value))}">{markup(short_text(value))}</span>'
@@ -299,8 +298,8 @@ def weight_elements(weights: Sequence[WeightChange]) -> Iterator[str]:
 
 
 def row_elements(diff: GraphDiff, is_whole: bool = True) -> Iterator[str]:
-    """The nodes of a diff, changed ones and those around them; the others behind a line that opens, or, without
-    ``is_whole``, only their number."""
+    """The nodes of a diff: changed ones and those around them. The others are in sections that can be opened or,
+    without ``is_whole``, only their number is shown."""
     for part in folded(diff.rows, diff.context):
         if isinstance(part, list) and not is_whole:
             yield f'<div class="fold">… {len(part)} unchanged nodes</div>'
@@ -328,7 +327,7 @@ def _change_elements(change: NodeChange) -> Iterator[str]:
 
 
 def _place(node: Node) -> str:
-    """Module and line; the file's path and the expression as the title."""
+    """The module and line, with the file's path and the expression as the title."""
     if node.op == "output" or not node.origin:
         return ""
     told = f"{node.loc}: {node.loc.expression}".removesuffix(": ") if node.loc else ""
@@ -346,13 +345,13 @@ def _row_element(mark: str, kind: str, text: str, side: str) -> str:
 # -- text ------------------------------------------------------------------------------------------
 #: Weights that are listed; ``diff.weights`` has all.
 MOST_WEIGHTS = 24
-_MARKS = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}  # of weights
+_MARKS = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}  # marks of weights
 _STYLES = {"-": "red", "+": "green", "~": "yellow", " ": "dim", "#": "cyan", "": "bold"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line: ``style`` is its mark, "#" for a note and "" for the summary."""
+    """A line of text. ``style`` is its mark, "#" for a note, and "" for the summary."""
 
     style: str
     text: str
@@ -363,9 +362,9 @@ class Line:
 
 
 def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
-    """Nodes, weights, summary and costs."""
+    """The lines for nodes, weights, summary and costs."""
     if diff.added or diff.removed or diff.changed:
-        origin = ""  # shown where it is another than that of the change before
+        origin = ""  # shown if it differs from that of the previous change
         for part in folded(diff.rows, diff.context):
             if isinstance(part, list):
                 yield Line(" ", f"… {number_of(len(part), 'line')}")
@@ -380,8 +379,8 @@ def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
 
 
 def folded(rows: Sequence[Row], context: int) -> Iterator[Row | list[Node]]:
-    """Changes, up to ``context`` unchanged nodes on both sides of them, and lists of the nodes in
-    between; reads of weights are left out."""
+    """The changes, up to ``context`` unchanged nodes on both sides of each, and lists of the nodes in between. Reads of
+    weights are left out."""
     shown = [row for row in rows if isinstance(row, NodeChange) or row.op != "get_attr"]
     near = [False] * len(shown)
     for place, row in enumerate(shown):
@@ -390,14 +389,14 @@ def folded(rows: Sequence[Row], context: int) -> Iterator[Row | list[Node]]:
             near[low:high] = [True] * (high - low)
     for is_near, group in groupby(zip(near, shown), key=itemgetter(0)):
         nodes = [row for _, row in group]
-        if is_near or len(nodes) == 1:  # one line in place of one line saves nothing
+        if is_near or len(nodes) == 1:  # folding a single line would save nothing
             yield from nodes
         else:
             yield [node for node in nodes if isinstance(node, Node)]
 
 
 def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:
-    """A line of code, broken to the width, with a note behind it or before it."""
+    """A line of code, broken to the width, with a note after or before it."""
     whole = f"{text}  # {note}" if note else text
     if len(whole) <= width - 2:
         return [Line(mark, whole)]
@@ -436,7 +435,7 @@ def _change_lines(change: NodeChange, width: int, with_origin: bool) -> Iterator
 
 
 def retyped_text(change: NodeChange) -> str:
-    """``relu: f32[2,4] → f32[3,4] = ops.relu(x)``: a change of the type alone, in one line."""
+    """A change of only the type in one line: ``relu: f32[2,4] → f32[3,4] = ops.relu(x)``."""
     _, before, after = change.what[0]
     if change.node.op == "output":
         return f"{change.new_text}: {before} → {after}"
@@ -444,7 +443,8 @@ def retyped_text(change: NodeChange) -> str:
 
 
 def cost_changes(change: NodeChange) -> list[tuple[Dim, str]]:
-    """FLOPs and bytes after less before, with their unit, without those that stay or are unknown."""
+    """The differences of FLOPs and bytes (after minus before) with their units, without those that are zero or
+    unknown."""
     before, after = change.old_cost, change.new_cost
     pairs = ((before.flops, after.flops, "FLOPs"), (before.bytes, after.bytes, "bytes"))
     known = [(shapes.normalize(b - a), unit) for a, b, unit in pairs if a is not None and b is not None]

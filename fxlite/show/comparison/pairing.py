@@ -1,13 +1,12 @@
-"""Which node of one graph is which node of another.
+"""Finds corresponding nodes of two graphs.
 
-In: two graphs. Out: a dict from nodes of the first to nodes of the second. What computes the same
-from the same inputs, or leads to the outputs in the same way, belongs together under any name;
-between two edits the neighbourhood decides, then the order, then the name.
+In: two graphs. Out: a dict from nodes of the first to nodes of the second. Nodes that compute the same from the same
+inputs, or lead to the outputs in the same way, correspond to each other, whatever their names. Between two edits the
+neighbourhood decides, then the order, then the name.
 
-Structures are compared by numbers that a dict gives them, from both ends of the graphs. The
-neighbourhoods are the colours of Weisfeiler and Leman (1968), in which the nodes paired so far have
-colours of their own. What is left between two paired nodes is aligned as a sequence, greedily and
-in a window: all steps are near-linear in the number of nodes.
+Structures are compared by numbers from a dict, from both ends of the graphs. The neighbourhoods are the colours of
+Weisfeiler and Leman (1968), in which nodes that are already paired have unique colours. Nodes that are left between two
+pairs are aligned as sequences, greedily and in a window. All steps take nearly linear time in the number of nodes.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ Colours = dict[Node, Any]
 
 
 def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: bool = False) -> Pairs:
-    """Partner in ``b`` of each node of ``a`` that has one; get_attr nodes are left out.
+    """The partner in ``b`` of each node of ``a`` that has one, without get_attr nodes.
 
-    Two nodes of a pair have the same op, or read and feed the same nodes. ``renamed`` says which
-    weights of ``b`` are weights of ``a`` under another path (new path -> old path). Inputs are
-    paired by position; ``inputs_by_name``: by name where the names are the same."""
+    The two nodes of a pair have the same op, or read and feed the same nodes. ``renamed`` maps weights of ``b`` to the
+    weights of ``a`` that had another path (new path -> old path). Inputs are paired by position or, with
+    ``inputs_by_name``, by name if the names are the same."""
     numbers: dict[Hashable, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # type: ignore[attr-defined]
     old, new = _Side(a, {}, numbers), _Side(b, renamed, numbers)
@@ -67,10 +66,10 @@ def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: b
 
 
 class _Side:
-    """One of the graphs, and what is known of its nodes.
+    """One of the graphs, with numbers for its nodes.
 
-    ``call`` numbers a node by its op and attributes, ``down`` by all that it is computed from,
-    ``up`` by all that is done with it."""
+    ``call`` numbers a node by its op and attributes, ``down`` by everything from which it is computed, and ``up`` by
+    everything that is computed from it."""
 
     def __init__(self, graph: Graph, renamed: Mapping[str, str], numbers: dict[Hashable, int]) -> None:
         self.nodes = [n for n in graph.nodes if n.op != "get_attr"]
@@ -100,12 +99,12 @@ class _Side:
             known = ends.get(node)
             if known is None:
                 uses = sorted((up[user], position) for user, position in self.readers[node])
-                # what nobody reads has nothing in common with others of its kind
+                # a node that is not read gets a unique number
                 known = ("up", self.call[node], *uses) if uses else ("dead", id(node))
             up[node] = numbers[known]
 
     def token(self, node: Node) -> int:
-        """A number for a node by itself and the module it stands in."""
+        """A number for the call of a node and its module."""
         return self.numbers["token", self.call[node], node.module_path]
 
     def both(self) -> Colours:
@@ -113,7 +112,7 @@ class _Side:
 
 
 def call_key(node: Node) -> Hashable:
-    """Op, target, and arguments with nodes left out; an input's own name is none of it."""
+    """A key for the op, target and arguments of a node, without nodes and without the name of an input."""
     if node.op == "placeholder":
         return node.op
     target = node.target.name if isinstance(node.target, Op) else node.target
@@ -133,9 +132,9 @@ def _value_key(value: Any) -> Hashable:
     return (type(value).__name__, repr(value))
 
 
-# -- the ways to find pairs ------------------------------------------------------------------------
+# -- methods to find pairs -------------------------------------------------------------------------
 def _pair_ends(a: Graph, b: Graph, inputs_by_name: bool) -> Pairs:
-    """The outputs, and the inputs: by position, or by name where one graph has more."""
+    """Pair the outputs, and the inputs by position, or by name if one graph has more."""
     pairs: Pairs = {}
     old, new = a.placeholders, b.placeholders
     by_name = {n.target: n for n in new}
@@ -156,7 +155,7 @@ def _left(old: _Side, new: _Side, pairs: Pairs) -> tuple[list[Node], list[Node]]
 
 
 def _pair_names(old: _Side, new: _Side, pairs: Pairs, fits: Callable[[Node, Node], bool]) -> None:
-    """Pair nodes of one name for which ``fits`` holds."""
+    """Pair nodes with the same name for which ``fits`` holds."""
     left, right = _left(old, new, pairs)
     by_name = {node.name: node for node in right}
     for node in left:
@@ -166,8 +165,7 @@ def _pair_names(old: _Side, new: _Side, pairs: Pairs, fits: Callable[[Node, Node
 
 
 def _pair_equal(old: _Side, new: _Side, pairs: Pairs, colours: Colours, others: Colours, single: bool = False) -> None:
-    """Pair nodes of one colour, in order; with ``single`` only those whose colour no other node of
-    their graph has."""
+    """Pair nodes with the same colour, in order; with ``single``, only those whose colour is unique in their graph."""
     left, right = _left(old, new, pairs)
     buckets: dict[Hashable, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
     for node in left:
@@ -181,7 +179,7 @@ def _pair_equal(old: _Side, new: _Side, pairs: Pairs, colours: Colours, others: 
 
 
 def _pair_neighbourhoods(old: _Side, new: _Side, pairs: Pairs, numbers: dict[Hashable, int]) -> None:
-    """Pair nodes whose surroundings are alike and like no others, the widest first."""
+    """Pair nodes with equal and unique neighbourhoods, the largest neighbourhoods first."""
     fixed: list[Colours] = [dict(old.weights), dict(new.weights)]
     for number, (one, other) in enumerate(pairs.items()):
         fixed[0][one] = fixed[1][other] = numbers["pair", number]
@@ -207,7 +205,7 @@ def _surroundings(side: _Side, known: Colours, node: Node) -> Hashable:
 
 
 def _pair_sequences(old: _Side, new: _Side, pairs: Pairs) -> None:
-    """Align what lies between paired nodes that stand in the same order in both graphs."""
+    """Align the nodes between pairs that are in the same order in both graphs."""
     known = sorted(pairs, key=old.order.__getitem__)
     kept = _longest_rising([new.order[pairs[node]] for node in known])
     taken = set(pairs.values())
@@ -223,8 +221,8 @@ def _pair_sequences(old: _Side, new: _Side, pairs: Pairs) -> None:
 
 
 def _aligned(left: list[int], right: list[int]) -> Iterator[tuple[int, int]]:
-    """Places of equal tokens, rising in both. Where the sequences differ, the shortest way on is
-    taken after which some tokens agree; where there is none nearby, a window of both is skipped."""
+    """Pairs of positions of equal tokens, increasing in both sequences. If the sequences differ, as few tokens as
+    possible are skipped until some agree; if none agree nearby, a window of both is skipped."""
     i = j = 0
     while i < len(left) and j < len(right):
         if left[i] == right[j]:
@@ -236,7 +234,7 @@ def _aligned(left: list[int], right: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _skipped(left: list[int], right: list[int], i: int, j: int) -> tuple[int, int]:
-    """How many tokens to skip in both, so that the next ones agree (or both sequences end so)."""
+    """The numbers of tokens to skip in both sequences, so that the next ones agree (or both sequences end)."""
     for length, window in _WINDOWS.items():
         window = min(window, len(left) - i + len(right) - j)
         for steps in range(1, window):
@@ -249,7 +247,7 @@ def _skipped(left: list[int], right: list[int], i: int, j: int) -> tuple[int, in
 
 
 def _longest_rising(places: list[int]) -> set[int]:
-    """Indices of a longest rising subsequence; O(n log n), by patience sorting."""
+    """The indices of a longest increasing subsequence, by patience sorting in O(n log n)."""
     tops: list[int] = []
     top_index: list[int] = []
     before: list[int] = []

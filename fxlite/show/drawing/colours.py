@@ -1,11 +1,10 @@
-"""What the colours of a picture say: kind of op, dtype, time, module, what changed, or how well
-quantization keeps it.
+"""The meaning of colours in a picture: kind of op, dtype, time, module, changes, or the accuracy after quantization.
 
-In: an outline and one of :data:`SCHEMES`. Out: :class:`Colours`: fill and border of each part, a
-short note on it where there is one (its time), and the legend. Colours are those of a light page;
-:func:`dark` makes those of a dark one. Borders stand out from the page (3 to 1, as WCAG asks of
-what carries meaning) and stay apart for people who do not tell red from green, or blue from yellow;
-what colours say stands in words, too. Tests hold the palette to that.
+In: an outline and one of :data:`SCHEMES`. Out: :class:`Colours`: the fill and border of each part, a short note on it
+if there is one (such as its time), and the legend. Colours are for a light page; :func:`dark` converts them for a
+dark one. Borders have a contrast of at least 3 to 1 with the page, as WCAG requires of graphics that carry meaning,
+and can be distinguished by people who confuse red and green, or blue and yellow. The same information is also given
+in words. Tests check the palette.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ _MODULES: tuple[Colour, ...] = tuple(
     KINDS[kind]
     for kind in ("contraction", "pointwise", "reduction", "gather", "window", "opaque", "creation", "composite")
 )
-_LONGEST_LEGEND = 12  # modules; the boxes have titles, too
+_LONGEST_LEGEND = 12  # modules; the boxes also have titles
 CLOSED: Colour = ("#e6edf5", "#4a6076")
 OTHER: Colour = ("#f1f2f3", "#7d8790")
 
@@ -85,13 +84,13 @@ def every_colour() -> list[Colour]:
 
 
 def css_class(colour: Colour) -> str:
-    """The class of what has this fill and border."""
+    """The CSS class for this fill and border."""
     return "k" + "".join(part[1:] for part in colour)
 
 
 def dark(colour: Colour) -> Colour:
-    """The colour on a dark page: the hue of the border, and a fill that is the lighter the fuller the fill
-    of the light page is, so that ramps stay ramps."""
+    """The colour for a dark page: the hue of the border, and a fill whose lightness increases with the saturation of
+    the light page's fill, so that ramps stay ramps."""
     fill, border = (_hls(part) for part in colour)
     hue, saturation = border[0], border[2]
     filled = (hue, 0.15 + 0.55 * (0.96 - min(fill[1], 0.96)), 0.6 * saturation)
@@ -108,14 +107,14 @@ def _hex(hls: tuple[float, float, float]) -> str:
 
 
 class DrawError(FxliteError, RuntimeError):
-    """A picture cannot be made: an unknown file type, colouring or depth, or nothing on the machine
-    that writes such a file."""
+    """A picture cannot be made: an unknown file type, colouring or depth, or no tool on the machine that writes such a
+    file."""
 
 
 @dataclass(frozen=True)
 class Colours:
-    """Fill and border of a part, the rows of the legend, a note on a part ("" for none), and a
-    remark for the caption."""
+    """The fill and border of a part, the rows of the legend, a note on a part ("" for none), and a remark for the
+    caption."""
 
     of: Callable[[Part], Colour]
     legend: tuple[tuple[str, Colour], ...]
@@ -132,7 +131,7 @@ def kind_of(node: Node) -> str:
 
 
 def _by_name(outline: Outline, name_of: Callable[[Part], str], table: Mapping[str, Colour]) -> Colours:
-    """Colours of a table, in which each part that is drawn has a name, or none."""
+    """Colours from a table, by a name for each drawn part, which may be missing."""
     drawn = dict.fromkeys(name_of(p) for p in outline.visible() if p.is_drawn_whole)
     legend = tuple((name, table.get(name, OTHER)) for name in drawn if name)
     return Colours(lambda part: table.get(name_of(part), OTHER), legend)
@@ -146,7 +145,7 @@ def _by_op(outline: Outline, data: None) -> Colours:
 
 
 def _by_dtype(outline: Outline, data: None) -> Colours:
-    """A closed box has the colour of the dtype that most of its nodes have."""
+    """Colours by dtype. A closed box has the colour of the most frequent dtype of its nodes."""
     names = [repr(n.type.dtype) if isinstance(n.type, TensorType) else "" for n in outline.nodes]
 
     def dtype(part: Part) -> str:
@@ -157,8 +156,8 @@ def _by_dtype(outline: Outline, data: None) -> Colours:
 
 
 def by_share(outline: Outline, amounts: Mapping[str, float], text: Callable[[float], str], of: str) -> Colours:
-    """Colours by share of a whole, from the amount of each node by its name; notes have amounts as
-    ``text`` writes them. A folded part has what all its copies have."""
+    """Colours by share of a total, from the amount for each node by name; notes have the amounts as formatted by
+    ``text``. The amount of a folded part is that of all its copies together."""
     own = [0.0] * len(outline.nodes)
     for place, node in enumerate(outline.nodes):
         own[outline.drawn_as[place]] += amounts.get(node.name, 0.0)
@@ -192,7 +191,7 @@ def _seconds(value: float) -> str:
 
 
 def _by_change(outline: Outline, changes: Mapping[Node, str]) -> Colours:
-    """A closed box is "added" if all in it is, "changed" if anything is."""
+    """Colours by change. A closed box is "added" if everything in it is, and "changed" if anything is."""
     kinds = [changes.get(n, "unchanged") for n in outline.nodes]
 
     def change(part: Part) -> str:
@@ -213,7 +212,7 @@ def changes_between(before: Graph, after: Graph) -> tuple[dict[Node, str], list[
 
 
 def _by_scope(outline: Outline, data: None) -> Colours:
-    """The modules at the first level where there are several have a colour each."""
+    """Colours by module: each module on the first level with several modules has a colour."""
     paths = [n.scope.path.split(".") if n.scope and n.scope.path else [] for n in outline.nodes]
     inside = [path for path in paths if path]
     level = 0
@@ -227,7 +226,7 @@ def _by_scope(outline: Outline, data: None) -> Colours:
 
 
 def _by_sqnr(outline: Outline, ratios: Mapping[Node, float]) -> Colours:
-    """A box has the colour of the least ratio of what it stands for, folded copies included."""
+    """Colours by signal-to-noise ratio. A box has the colour of the smallest ratio in it, including folded copies."""
     least = [math.inf] * len(outline.nodes)
     known = [False] * len(outline.nodes)
     for place, node in enumerate(outline.nodes):

@@ -1,8 +1,8 @@
-"""Pictures of graphs: the front door, and how a picture is written.
+"""Pictures of graphs: the entry points, and writing pictures to files.
 
-In: a graph, a file name and what to show; or a :class:`~fxlite.show.drawing.picture.Picture`. Out:
-SVG by the own layout, an HTML page to explore, DOT text, or PNG and PDF by libraries that read SVG.
-``graph.draw`` and ``graph.to_dot`` lead here. In DOT text modules are clusters.
+In: a graph, a file name and options; or a :class:`~fxlite.show.drawing.picture.Picture`. Out: SVG with fxlite's own
+layout, an HTML page to explore, DOT text, or PNG and PDF made by libraries that read SVG. ``graph.draw`` and
+``graph.to_dot`` are implemented here. In DOT text, modules are clusters.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from fxlite.show.drawing.page import page_text
 from fxlite.show.drawing.picture import Options, Picture, picture, texts, title
 from fxlite.show.drawing.svg import svg_text
 
-_ZOOM = 2.0  # pixels of a PNG for one of the picture
+_ZOOM = 2.0  # pixels of a PNG for each pixel of the picture
 #: Endings of the files that can be written.
 ENDINGS = (".svg", ".html", ".dot", ".png", ".pdf")
 
 
 def draw(graph: Graph, path: str | Path, **options: Unpack[Options]) -> None:
-    """Write a picture; the ending says which: ``.svg`` and ``.html`` (nothing to install),
+    """Write a picture. The ending of the file decides the format: ``.svg`` and ``.html`` (nothing to install),
     ``.dot``, ``.png`` or ``.pdf``. Options:
 
-    - ``weights``: draw a node for each weight, constant and element of a tuple, too, which otherwise
-      stand on the nodes that read them
-    - ``color``: what colours say: "op" (its kind; the default), "dtype" (int8 stands out), "time",
-      "change", "scope" (modules) or "sqnr"
-    - ``depth``: levels of modules that are shown, those on the last one as closed boxes with the
-      types of what goes in and out; default as many as stay readable, about 300 boxes
-    - ``fold``: draw equal modules and stretches that follow each other once, as "×12"; default True
-    - ``direction``: "TB", from top to bottom, the default, or "LR", from left to right
-    - ``times``: seconds by node (or name), or a profile; colours by time
-    - ``changed_from``: the graph to compare with (:func:`fxlite.diff`); colours by change
-    - ``sqnr``: signal-to-noise ratios in dB by module path or name of node
-      (``q.sensitivity(...).sqnr(scheme)``); colours by them
+    - ``weights``: also draw a node for each weight, constant and element of a tuple, which are otherwise shown on the
+      nodes that read them
+    - ``color``: the meaning of colours: "op" (its kind; the default), "dtype" (int8 stands out), "time", "change",
+      "scope" (modules) or "sqnr"
+    - ``depth``: the number of levels of modules to show; modules on the last level are closed boxes with the types of
+      their inputs and outputs. The default is the largest number that stays readable (about 300 boxes)
+    - ``fold``: draw consecutive equal modules and stretches of nodes once, marked "×12"; default True
+    - ``direction``: "TB", from top to bottom (the default), or "LR", from left to right
+    - ``times``: seconds by node (or name), or a profile; colours nodes by time
+    - ``changed_from``: a graph to compare with (:func:`fxlite.diff`); colours nodes by change
+    - ``sqnr``: signal-to-noise ratios in dB by module path or node name (``q.sensitivity(...).sqnr(scheme)``); colours
+      nodes by ratio
 
-    Raises DrawError for other endings and options that do not fit, and for PNG and PDF where
-    what writes them is missing."""
+    Raises DrawError for other endings and options that do not fit, and for PNG and PDF if the tool that writes them is
+    missing."""
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -69,7 +69,7 @@ def to_svg(graph: Graph, **options: Unpack[Options]) -> str:
 
 @paused_gc()
 def in_notebook(graph: Graph) -> str:
-    """The picture as a notebook shows it, with equal parts folded and what is too much closed."""
+    """The picture for a notebook, with equal parts folded, and closed boxes if there is too much to draw."""
     drawn = picture(graph)
     return picture_html(svg_text(drawn)) + f"<p>{markup(drawn.count)}</p>"
 
@@ -82,13 +82,13 @@ def to_dot(graph: Graph, **options: Unpack[Options]) -> str:
 
 @paused_gc()
 def to_html(graph: Graph, title: str = "graph", **options: Unpack[Options]) -> str:
-    """The graph as one HTML page to explore, which loads nothing; options as in :func:`draw`."""
+    """The graph as a self-contained HTML page to explore; options as in :func:`draw`."""
     return page_text(picture(graph, **options), title)
 
 
 # -- Graphviz --------------------------------------------------------------------------------------
 def dot_text(drawn: Picture) -> str:
-    """The picture as DOT text: modules as clusters, name and type on every node."""
+    """The picture as DOT text, with modules as clusters, and the name and type on every node."""
     lines = [
         "digraph {",
         '  node [shape=box style="rounded,filled" fontname="monospace" fontsize=11 height=0.3];',
@@ -132,10 +132,10 @@ def _dot_node(drawn: Picture, part: Part) -> str:
 
 
 def rendered(drawn: Picture, format: str, name: str) -> bytes:
-    """The picture as ``format`` ("png", "pdf"): the SVG, by a library that reads it; where there is none,
-    as the program ``dot`` draws it.
+    """The picture as ``format`` ("png" or "pdf"), rendered from the SVG by a library or, if there is none, drawn by
+    the program ``dot``.
 
-    Raises DrawError, which says what to install, where there is neither; ``name`` is the file's."""
+    Raises DrawError, which says what to install, if neither is available; ``name`` is that of the file."""
     try:
         if format == "png":
             import resvg_py
@@ -144,7 +144,7 @@ def rendered(drawn: Picture, format: str, name: str) -> bytes:
         import cairosvg
 
         return cairosvg.svg2pdf(bytestring=svg_text(drawn).encode())  # type: ignore[no-any-return]
-    except (ImportError, OSError):  # OSError: the library of C that it needs is missing
+    except (ImportError, OSError):  # OSError: the C library that it needs is missing
         if shutil.which("dot"):
             import graphviz
 

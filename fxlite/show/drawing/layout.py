@@ -1,18 +1,17 @@
-"""Layered layout of a nested graph: where boxes and lines of a picture go.
+"""Layered layout of a nested graph: the positions of boxes and lines in a picture.
 
-In: a tree of :class:`Box` (leaves with a size, boxes with children) and edges between leaves, in an
-order in which every edge goes forward. Out: positions of all boxes and the :class:`Line` pieces of
-the edges. Every box is laid out on its own and is one item of the box around it, so that boxes
-never overlap and a folded box is simply a leaf.
+In: a tree of :class:`Box` (leaves with a size, boxes with children) and edges between leaves, in an order in which
+every edge goes forward. Out: positions of all boxes, and the :class:`Line` pieces of the edges. Every box is laid out
+on its own and is a single item of the box around it, so that boxes never overlap, and a folded box is simply a leaf.
 
-How, per box (Sugiyama's method): layers by longest path; edges over several layers get a *bend* in
-each, shared by all edges of the same value; barycentre sweeps order the layers; then each layer is
-placed as near to its neighbours as the order allows (least squares, pooling adjacent violators).
-Lines run straight down inside a layer and curve only between layers: they never cross a box, nor the
-title of one.
+The method for each box is that of Sugiyama: layers by longest path; edges over several layers get a *bend* in each
+layer, which all edges of the same value share; barycentre sweeps order the layers; then each layer is placed as near
+to its neighbours as the order allows (least squares, pooling adjacent violators). Lines are straight inside a layer
+and curve only between layers, so they never cross a box or its title.
 
-``sideways`` is the same from left to right: boxes are laid on their side, laid out, and put up again.
-Titles stay level, so they have a strip of their own on that side of a box which is the upper one then.
+With ``sideways`` the layout goes from left to right: width and height of boxes are exchanged, they are laid out, and
+then exchanged back. Titles stay horizontal, so they get a strip of their own on the side of a box that is then the
+upper one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SWEEPS = 12
 
 @dataclass(eq=False)
 class Box:
-    """A leaf, or a titled box with children. ``x``, ``y``: top left corner after :func:`layout`."""
+    """A leaf, or a titled box with children. ``x`` and ``y`` are the top left corner after :func:`layout`."""
 
     key: Any
     width: float = 0.0
@@ -46,18 +45,18 @@ class Box:
     lines: list[Line] = field(default_factory=list)
 
     def entry(self, value: Hashable) -> float:
-        """Distance from the left border at which ``value`` enters."""
+        """The distance from the left border at which ``value`` enters."""
         return self.entries.get(value, self.width / 2)
 
     def exit(self, value: Hashable) -> float:
-        """Distance from the left border at which ``value`` leaves."""
+        """The distance from the left border at which ``value`` leaves."""
         return self.exits.get(value, self.width / 2)
 
 
 @dataclass(eq=False)
 class Line:
-    """A piece of an edge: down from (x0, y0) to bend0, a curve to (x1, bend1), down to y1. In a layout
-    from left to right x and y have changed places."""
+    """A piece of an edge: down from (x0, y0) to bend0, a curve to (x1, bend1), and down to y1. In a layout from left
+    to right, x and y are exchanged."""
 
     value: Hashable
     x0: float
@@ -66,7 +65,7 @@ class Line:
     x1: float
     bend1: float
     y1: float
-    ends: bool  # at a leaf: draw an arrow head
+    ends: bool  # it ends at a leaf, with an arrow head
 
     def move(self, dx: float, dy: float) -> None:
         """Shift the line."""
@@ -84,7 +83,7 @@ class _Slot:
     is_entry: bool = False
     is_exit: bool = False
     layer: int = 0
-    x: float = 0.0  # of the left border
+    x: float = 0.0  # the position of the left border
     above: list[tuple[_Slot, Hashable]] = field(default_factory=list)
     below: list[tuple[_Slot, Hashable]] = field(default_factory=list)
 
@@ -94,15 +93,15 @@ class _Slot:
 
     @property
     def is_source(self) -> bool:
-        """A child that reads nothing."""
+        """Whether it is a child that reads nothing."""
         return self.box is not None and not self.above
 
     def top(self, value: Hashable) -> float:
-        """x at which ``value`` comes in."""
+        """The x at which ``value`` enters."""
         return self.x + (self.box.entry(value) if self.box else 0.0)
 
     def bottom(self, value: Hashable) -> float:
-        """x at which ``value`` goes out."""
+        """The x at which ``value`` leaves."""
         return self.x + (self.box.exit(value) if self.box else 0.0)
 
 
@@ -111,7 +110,8 @@ _Edge = tuple[Box | None, Box | None, Hashable]
 
 
 def layout(root: Box, edges: Iterable[tuple[Hashable, Hashable]], sideways: bool = False) -> None:
-    """Place everything in ``root``; ``edges`` are pairs of leaf keys, all forward in tree order."""
+    """Place everything in ``root``. ``edges`` are pairs of leaf keys, all of which go forward in the order of the
+    tree."""
     paths: dict[Hashable, list[Box]] = {}
     stack = [[root]]
     order: list[Box] = []
@@ -160,12 +160,12 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool, sideways: bool) ->
     pad = 4.0 if is_root else PAD
     across = 0.0 if sideways else box.title_width
     left = min(s.x for s in slots) - (TITLE if sideways and not is_root else pad)
-    if entries and not sideways:  # the title stands free of the lines that come in
+    if entries and not sideways:  # keeps the title clear of incoming lines
         left = min(left, min(s.x for s in entries) - across - PAD)
     right = max(max(s.x + s.width for s in slots) + pad, left + across + PAD)
     for slot in slots:
         slot.x -= left
-    strip = 0.0 if sideways else TITLE  # through which lines that enter go straight down
+    strip = 0.0 if sideways else TITLE  # its height; incoming lines are straight there
     start = 0.0 if entries else pad if is_root or sideways else TITLE
     tops, bottoms = _rows(layers, start, strip)
     missing = box.title_width + PAD - bottoms[-1] - (0.0 if exits else pad)
@@ -183,7 +183,7 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool, sideways: bool) ->
         for above, value in slot.above:
             start, end = above.bottom(value), slot.top(value)
             if slot.box and not slot.box.children and len(slot.above) > 1:
-                reach = slot.width * 0.3  # several lines into a leaf come in side by side
+                reach = slot.width * 0.3  # several lines enter a leaf next to each other
                 end = min(max(start, end - reach), end + reach)
             y0 = tops[above.layer] if above.is_entry else bottoms[above.layer]
             if above.box:
@@ -195,8 +195,8 @@ def _arrange(box: Box, edges: Sequence[_Edge], is_root: bool, sideways: bool) ->
 
 
 def _rows(layers: list[list[_Slot]], start: float, strip: float) -> tuple[list[float], list[float]]:
-    """Top and bottom of each layer, with more room between them where lines run far sideways; ``start``
-    is above the first, ``strip`` the height of entries."""
+    """The top and bottom of each layer, with more room between layers if lines go far sideways. ``start`` is above
+    the first layer, and ``strip`` is the height of entries."""
     tops: list[float] = []
     bottoms: list[float] = []
     for layer in layers:
@@ -211,8 +211,8 @@ def _rows(layers: list[list[_Slot]], start: float, strip: float) -> tuple[list[f
 
 
 def _layers(box: Box, edges: Sequence[_Edge]) -> list[list[_Slot]]:
-    """The slots of a box in layers, joined by ``above`` and ``below``. Entries are the first layer,
-    exits the last; a child stands below all it reads, a source just above its first reader."""
+    """The slots of a box in layers, linked by ``above`` and ``below``. Entries are the first layer and exits the
+    last; a child is below everything that it reads, and a source is just above its first reader."""
     children = {child: _Slot(child.key, child) for child in box.children}
     entries = {value: _Slot(value, is_entry=True) for source, _, value in edges if source is None}
     exits = {value: _Slot(value, is_exit=True) for _, target, value in edges if target is None}
@@ -225,7 +225,7 @@ def _layers(box: Box, edges: Sequence[_Edge]) -> list[list[_Slot]]:
         reads.setdefault(lower, []).append(upper)
         readers.setdefault(upper, []).append(lower)
         joined.append((upper, lower, value))
-    for slot in children.values():  # in tree order every edge goes forward
+    for slot in children.values():  # in the order of the tree, every edge goes forward
         slot.layer = max((u.layer + 1 for u in reads.get(slot, ())), default=int(bool(entries)))
     bottom = max(slot.layer for slot in children.values())
     for slot in exits.values():
@@ -251,7 +251,7 @@ def _layers(box: Box, edges: Sequence[_Edge]) -> list[list[_Slot]]:
             last = bend
         _join(last, lower, value)
     for row in layers:
-        row.sort(key=lambda slot: slot.is_source)  # weights stand to the right of the data
+        row.sort(key=lambda slot: slot.is_source)  # weights are to the right of the data
     return layers
 
 
@@ -261,7 +261,7 @@ def _join(upper: _Slot, lower: _Slot, value: Hashable) -> None:
 
 
 def _order(layers: list[list[_Slot]]) -> None:
-    """Order each layer so that few lines cross: barycentre sweeps, the best order seen is kept."""
+    """Order each layer so that few lines cross, by barycentre sweeps; the best order found is kept."""
     best, fewest = [list(layer) for layer in layers], _crossings(layers)
     for sweep in range(SWEEPS):
         if fewest == 0:
@@ -284,7 +284,7 @@ def _order(layers: list[list[_Slot]]) -> None:
 
 
 def _crossings(layers: list[list[_Slot]]) -> int:
-    """Number of pairs of lines that cross between neighbouring layers."""
+    """The number of pairs of lines that cross between adjacent layers."""
     count = 0
     for upper, lower in pairwise(layers):
         rank = {slot: position for position, slot in enumerate(lower)}
@@ -298,8 +298,8 @@ def _crossings(layers: list[list[_Slot]]) -> int:
 
 
 def _place(layers: list[list[_Slot]]) -> None:
-    """Give every slot its x. Sweeps go up and down; the last one down makes chains of children
-    exactly straight, and one more up straightens the bends beside them."""
+    """Set the x of every slot. Sweeps go up and down; the last downward sweep makes chains of children exactly
+    straight, and a final upward sweep straightens the bends next to them."""
     for layer in layers:
         x = 0.0
         for slot in layer:
@@ -312,8 +312,8 @@ def _place(layers: list[list[_Slot]]) -> None:
 
 
 def _wish(slot: _Slot, up: bool, last: bool) -> tuple[float, float]:
-    """Where a slot would like to be, seen from the layer below or above, and how much: children
-    lead, bends and weights follow. In the last sweep all stay but bends above bends."""
+    """The preferred position of a slot, according to the layer below or above, and its weight: children have priority
+    over bends and weights. In the last sweep only bends above bends move."""
     if last and (slot.box or not slot.below or any(s.box or s.is_exit for s, _ in slot.below)):
         return slot.x, 1e6 if slot.box else 1e-4
     total = weight = 0.0
@@ -328,9 +328,9 @@ def _wish(slot: _Slot, up: bool, last: bool) -> tuple[float, float]:
 
 
 def _settle(layer: list[_Slot], wanted: list[tuple[float, float]]) -> None:
-    """Move the slots as near as possible to the wanted x, keeping order and distance: blocks of
-    slots that touch stand at the weighted mean of their wishes (pool adjacent violators)."""
-    blocks: list[tuple[float, float, list[float]]] = []  # sum of weight*x, weight, offsets
+    """Move the slots as near as possible to the wanted x while keeping order and distance: blocks of slots that touch
+    are placed at the weighted mean of their wanted positions (pool adjacent violators)."""
+    blocks: list[tuple[float, float, list[float]]] = []  # (sum of weight*x, weight, offsets)
     width = 0.0
     for slot, (x, weight) in zip(layer, wanted):
         block = (weight * (x - width), weight, [width])

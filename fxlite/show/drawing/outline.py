@@ -1,23 +1,21 @@
-"""The outline of a picture: what of a graph is drawn, as nested boxes.
+"""The outline of a picture: the parts of a graph that are drawn, as nested boxes.
 
-In: a graph. Out: an :class:`Outline`: a tree of :class:`Part` (nodes, in boxes for the calls of
-modules), in which equal boxes that follow each other are one ("×12"), boxes below a depth are
-closed, and the edges between what is left to see. Where and in which colours it is drawn is the
-matter of other files.
+In: a graph. Out: an :class:`Outline`: a tree of :class:`Part` (nodes, in boxes for the calls of modules), in which
+consecutive equal boxes are drawn once ("×12") and boxes below a depth are closed, and the edges between the visible
+parts. Other files determine positions and colours.
 
-A part stands for a range of the drawn nodes, and the ranges of the parts in a box follow each
-other. So whatever is closed or folded, edges lead forward in the order of the tree.
+A part stands for a range of the drawn nodes, and the ranges of the parts in a box follow each other. So edges always go
+forward in the order of the tree, whatever is closed or folded.
 
-Stretches that repeat (twelve equal layers, a loop that was unrolled) are ranges that follow each
-other with the same content: ops, attributes, types and wiring inside. Only the weights' values and
-the values read from outside may differ; and indices may count, as those of the steps of a recurrent
-layer do. Ranges are compared by numbers: a node's own (op, attributes, types) and, for each
-operand, how far from the start of the range it stands, or which of the outside values it is.
-Stretches of up to ``_LONGEST_PERIOD`` ranges are tried, and only ranges whose nodes have the same
-numbers (told by a hash of the numbers) are compared, so that the work is linear in the number of nodes.
+Repeated stretches (twelve equal layers, an unrolled loop) are consecutive ranges with the same content: ops,
+attributes, types and internal connections. Only the values of weights and the values that are read from outside may
+differ, and indices may increase from one range to the next, as in the steps of a recurrent layer. Ranges are compared
+by numbers: one for the node itself (op, attributes, types) and, for each operand, its distance from the start of the
+range, or the number of the outside value. Stretches of up to ``_LONGEST_PERIOD`` ranges are tried, and ranges are
+compared only if the hashes of their numbers agree, so that the time is linear in the number of nodes.
 
-Some nodes are not drawn, but stand on the nodes that read them: weights, elements of tuples
-(``getitem``), and constants that only composite ops read, such as the zeros an LSTM starts from.
+Some nodes are not drawn themselves, but shown on the nodes that read them: weights, elements of tuples (``getitem``),
+and constants that only composite ops read, such as the initial zeros of an LSTM.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from fxlite.show.comparison.pairing import call_key
 from fxlite.show.text.pretty import type_text
 
 
-# -- what stands on its readers --------------------------------------------------------------------
+# -- nodes that are shown on their readers ---------------------------------------------------------
 def is_element(node: Node) -> bool:
-    """True for a call that takes one value of a tuple."""
+    """True for a call that selects one value of a tuple."""
     return isinstance(node.target, Op) and node.target.name == "getitem"
 
 
 def is_constant(node: Node) -> bool:
-    """True for a call that makes a value out of nothing, for composite ops alone."""
+    """True for a call without operands whose value only composite ops read."""
     return (
         isinstance(node.target, Op)
         and node.target.kind == "creation"
@@ -54,24 +52,24 @@ def is_constant(node: Node) -> bool:
 
 
 def stands_on_readers(node: Node) -> bool:
-    """True for nodes that are drawn only where all are asked for (``weights=True``)."""
+    """True for nodes that are drawn only with ``weights=True``."""
     return node.op == "get_attr" or is_element(node) or is_constant(node)
 
 
 def source_of(node: Node) -> Node:
-    """The node that a value is taken from: the node itself, unless it is an element of a tuple."""
+    """The node that computes a value: the node itself, unless it is an element of a tuple."""
     while is_element(node):
         node = node.all_input_nodes[0]
     return node
 
 
-# -- what repeats ----------------------------------------------------------------------------------
+# -- repetitions -----------------------------------------------------------------------------------
 _LONGEST_PERIOD = 32
 #: Nodes that a fold has to save: equal modules, and other stretches of nodes.
 _FEWEST_IN_MODULES, _FEWEST_ELSEWHERE = 5, 12
 #: Attributes that may count up or down from one stretch to the next.
 _COUNTING = ("index", "start", "stop")
-_BASE, _PRIME = 1_000_003, (1 << 61) - 1  # of a hash of numbers
+_BASE, _PRIME = 1_000_003, (1 << 61) - 1  # parameters of the hash of numbers
 
 #: The rows of a range: numbers of its nodes and of what they read; and its indices.
 Content = tuple[list[tuple[int, ...]], list[int]]
@@ -79,7 +77,7 @@ Content = tuple[list[tuple[int, ...]], list[int]]
 
 @dataclass(frozen=True)
 class Repeat:
-    """``times`` equal stretches of ``period`` ranges each, from range ``first`` on."""
+    """``times`` equal stretches of ``period`` ranges each, starting at range ``first``."""
 
     first: int
     period: int
@@ -87,9 +85,8 @@ class Repeat:
 
 
 class Signatures:
-    """Numbers for nodes and ranges of nodes that are equal where the content is.
-
-    ``marks`` are facts by node that count as content, too."""
+    """Numbers for nodes and ranges of nodes that are equal if the content is. ``marks`` are facts by node that also
+    count as content."""
 
     def __init__(self, nodes: Sequence[Node], marks: Mapping[Node, Hashable]) -> None:
         numbers: dict[Hashable, int] = defaultdict()
@@ -116,7 +113,7 @@ class Signatures:
             self._powers.append(self._powers[-1] * _BASE % _PRIME)
 
     def _taken(self, read: Node) -> tuple[Node, list[int]]:
-        """The node that is drawn for an operand, and the indices by which the operand is taken from it."""
+        """The node that is drawn for an operand, and the indices that select the operand from it."""
         indices: list[int] = []
         while read not in self._place and is_element(read):
             indices += _indices(read)
@@ -124,11 +121,11 @@ class Signatures:
         return read, indices
 
     def hash_of(self, start: int, stop: int) -> int:
-        """A number that ranges of nodes with equal numbers share."""
+        """A hash that is equal for ranges whose nodes have equal numbers."""
         return (self._hashes[stop] - self._hashes[start] * self._powers[stop - start]) % _PRIME
 
     def content(self, start: int, stop: int) -> Content:
-        """What stands in a range of nodes, the indices apart."""
+        """The content of a range of nodes, and separately the indices in it."""
         outside: dict[Node, int] = {}
         rows = []
         for place in range(start, stop):
@@ -143,7 +140,7 @@ class Signatures:
 
 def _own_key(node: Node) -> Hashable:
     class_name = node.scope.class_name if node.scope else ""
-    if node.op == "get_attr":  # the path differs; a called module says nothing but its path
+    if node.op == "get_attr":  # without the path, which differs
         return node.op, class_name, type_text(node.type)
     key: Hashable = call_key(node)
     if _indices(node):
@@ -159,8 +156,7 @@ def _indices(node: Node) -> list[int]:
 
 
 def find_repeats(ranges: Sequence[range], signatures: Signatures) -> list[Repeat]:
-    """Stretches that repeat at once, in order, none inside another. ``ranges`` follow each other
-    without a gap."""
+    """The stretches with immediate repetitions, in order, none inside another one. ``ranges`` must be contiguous."""
     keys = [(len(r), signatures.hash_of(r.start, r.stop)) for r in ranges]
     found = []
     first = 0
@@ -183,7 +179,7 @@ def find_repeats(ranges: Sequence[range], signatures: Signatures) -> list[Repeat
 def _times(
     ranges: Sequence[range], keys: Sequence[tuple[int, int]], signatures: Signatures, first: int, period: int
 ) -> int:
-    """How often the ``period`` ranges at ``first`` stand there in a row."""
+    """How often the ``period`` ranges at ``first`` occur there in a row."""
     rows: list[tuple[int, ...]] | None = None
     indices: list[int] = []
     steps: list[int] | None = None
@@ -199,12 +195,12 @@ def _times(
             break
         indices, steps = next_indices, next_steps
         times += 1
-    is_count = times > 2 or not any(steps or ())  # of two different numbers nobody can tell
+    is_count = times > 2 or not any(steps or ())  # two different numbers do not show a pattern
     return times if is_count else 1
 
 
 def _ends(ranges: Sequence[range], first: int, period: int) -> tuple[int, int]:
-    """Start and stop of ``period`` ranges."""
+    """The start and stop of ``period`` ranges."""
     return ranges[first].start, ranges[first + period - 1].stop
 
 
@@ -223,15 +219,15 @@ def _saves_enough(ranges: Sequence[range], repeat: Repeat) -> bool:
 # -- the outline -----------------------------------------------------------------------------------
 #: Nodes and closed boxes drawn at most where the caller does not say how deep.
 LIMIT = 300
-_STRETCHES = 100  # into which a box with more parts than that is cut
+_STRETCHES = 100  # the number of boxes into which a box with more parts is divided
 
 
 @dataclass(eq=False)
 class Part:
-    """A node (no ``children``), or a box: nodes ``start`` to ``stop`` of the outline.
+    """A node (without ``children``), or a box: the nodes ``start`` to ``stop`` of the outline.
 
-    ``level`` is the number of module boxes around what is in it. A part with ``times`` > 1 stands
-    for that many equal ranges in a row, of which this is the first."""
+    ``level`` is the number of module boxes around its contents. A part with ``times`` > 1 stands for that many equal
+    ranges in a row, of which this is the first."""
 
     start: int
     stop: int
@@ -244,7 +240,7 @@ class Part:
 
     @property
     def end(self) -> int:
-        """Where the last of the equal ranges stops."""
+        """The stop of the last of the equal ranges."""
         return self.start + (self.stop - self.start) * self.times
 
     @property
@@ -255,8 +251,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Outline:
-    """What is drawn of a graph: ``nodes`` in order, and the tree over them. ``drawn_as`` says for
-    each node, by place, which one stands for it (itself, unless it is in a folded part)."""
+    """The drawn part of a graph: ``nodes`` in order, and the tree over them. ``drawn_as`` has, for the position of
+    each node, that of the node that stands for it (itself, unless it is in a folded part)."""
 
     nodes: list[Node]
     root: Part
@@ -265,7 +261,7 @@ class Outline:
     _copies: list[tuple[tuple[int, int], ...]]
 
     def __contains__(self, node: Node) -> bool:
-        """Whether a node is one of ``nodes``, and not only told on those that read it."""
+        """Whether a node is one of ``nodes``, and not only shown on its readers."""
         return node in self._places
 
     @functools.cached_property
@@ -273,7 +269,7 @@ class Outline:
         return {node: place for place, node in enumerate(self.nodes)}
 
     def parts(self, in_closed: bool = True) -> Iterator[Part]:
-        """The parts below the root, outer ones first, in order; ``in_closed``: also those in closed boxes."""
+        """The parts below the root in order, outer ones first; ``in_closed``: including those in closed boxes."""
         stack = self.root.children[::-1]
         while stack:
             part = stack.pop()
@@ -282,12 +278,12 @@ class Outline:
                 stack += part.children[::-1]
 
     def visible(self) -> Iterator[Part]:
-        """The parts that are drawn, those in closed boxes left out."""
+        """The parts that are drawn, without those in closed boxes."""
         return self.parts(in_closed=False)
 
     def node_edges(self) -> dict[tuple[int, int], None]:
-        """Pairs of places of nodes, as drawn: who is read by whom. What leads from one copy in a
-        folded part to the next is left out."""
+        """Pairs of positions of drawn nodes: the node that is read, and its reader. Edges from one copy in a folded
+        part to the next are left out."""
         edges: dict[tuple[int, int], None] = {}
         for reader, reads in enumerate(self._reads):
             for source, _ in reads:
@@ -297,8 +293,8 @@ class Outline:
 
     @functools.cached_property
     def _reads(self) -> list[list[tuple[int, Node]]]:
-        """For each node what it reads of the others: the place of the source, and the value, which is an
-        element of it where that is a tuple."""
+        """For each node, the values that it reads: the position of the source, and the value, which is an element of
+        the source if that is a tuple."""
         place = self._places
         rows = []
         for node in self.nodes:
@@ -312,7 +308,7 @@ class Outline:
 
     @functools.cached_property
     def _read_last(self) -> list[int]:
-        """For each node the place of its last reader; -1 without one."""
+        """For each node, the position of its last reader; -1 without one."""
         last = [-1] * len(self.nodes)
         for reader, reads in enumerate(self._reads):
             for source, _ in reads:
@@ -324,7 +320,7 @@ class Outline:
         return {}
 
     def ends(self, part: Part) -> tuple[list[Node], list[Node]]:
-        """The values that go into a box and those that come out, weights and constants left out."""
+        """The values that enter a box and those that leave it, without weights and constants."""
         found = self._known_ends.get(part)
         if found is None:
             reads = itertools.chain.from_iterable(self._reads[part.start : part.stop])
@@ -337,7 +333,7 @@ class Outline:
         return found
 
     def _readers_behind(self, part: Part) -> set[int]:
-        """The places of what reads a value of a box from outside of it."""
+        """The positions of readers outside of a box of values from inside."""
         read = [self.nodes[p] for p in range(part.start, part.end) if self._read_last[p] >= part.end]
         readers: set[int] = set()
         while read:
@@ -350,7 +346,7 @@ class Outline:
         return readers
 
     def _are_apart(self, one: int, other: int) -> bool:
-        """True if the two stand in different copies in a folded part."""
+        """True if the two are in different copies in a folded part."""
         for (fold_a, copy_a), (fold_b, copy_b) in zip(self._copies[one], self._copies[other]):
             if fold_a != fold_b:
                 return False
@@ -376,8 +372,8 @@ def outline(
 ) -> Outline:
     """The nodes of a graph in boxes, one for each call of a module; all boxes are open.
 
-    ``fold``: draw equal boxes and stretches that follow each other once. ``marks``: nodes with
-    different marks are not equal. ``left_out`` says which nodes are not drawn."""
+    ``fold``: draw consecutive equal boxes and stretches once. ``marks``: nodes with different marks are not equal.
+    ``left_out`` tells which nodes are not drawn."""
     nodes = [n for n in graph.nodes if not left_out(n)]
     paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in nodes]
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope}
@@ -403,8 +399,8 @@ def outline(
 
 
 def _calls(paths: list[tuple[str, ...]], part: Part, depth: int) -> Iterator[tuple[int, int, int]]:
-    """Start, stop and depth of the calls of modules (and single nodes) directly in a part: runs of
-    nodes whose paths go on with the same name."""
+    """The start, stop and depth of the calls of modules (and single nodes) directly in a part: runs of nodes whose
+    paths continue with the same name."""
     for name, run in itertools.groupby(range(part.start, part.stop), lambda i: paths[i][depth : depth + 1]):
         inside = list(run)
         if not name:
@@ -414,13 +410,13 @@ def _calls(paths: list[tuple[str, ...]], part: Part, depth: int) -> Iterator[tup
         if len(inside) == 1:
             below = len(path)
         while below < len(path) and len({paths[i][below : below + 1] for i in inside}) == 1:
-            below += 1  # a box that would hold nothing but one box
+            below += 1  # skip a box that would only contain one box
         yield inside[0], inside[-1] + 1, below
 
 
 # -- folding ---------------------------------------------------------------------------------------
 def _fold(part: Part, signatures: Signatures) -> list[Part]:
-    """Replace what repeats among the children of a part by one of each; returns those."""
+    """Replace repetitions among the children of a part by the first one; returns these folded parts."""
     children = part.children
     repeats = find_repeats([range(c.start, c.stop) for c in children], signatures)
     kept: list[Part] = []
@@ -456,9 +452,9 @@ def _joined_titles(first: str, last: str) -> str:
 
 
 def _copies(count: int, folded: list[Part]) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
-    """For each node the one drawn for it, and the copies it stands in, outer ones first."""
+    """For each node, the one that is drawn for it, and the copies that contain it, outer ones first."""
     around: list[list[Part]] = [[] for _ in range(count)]
-    for part in folded:  # outer parts come before those in them
+    for part in folded:  # outer parts come before inner ones
         for place in range(part.start, part.end):
             around[place].append(part)
     drawn_as, copies = [], []
@@ -474,10 +470,9 @@ def _copies(count: int, folded: list[Part]) -> tuple[list[int], list[tuple[tuple
     return drawn_as, copies
 
 
-# -- levels, and what is closed --------------------------------------------------------------------
+# -- levels and closed boxes -----------------------------------------------------------------------
 def _connect(box: Part) -> None:
-    """Fill in parents and levels in a box. A fold of several parts is no level: it has no
-    module."""
+    """Set the parents and levels in a box. A fold of several parts has no module, and does not count as a level."""
     stack = [box]
     while stack:
         part = stack.pop()
@@ -488,10 +483,10 @@ def _connect(box: Part) -> None:
 
 
 def close_below(found: Outline, depth: int | None) -> int | None:
-    """Close the boxes ``depth`` levels down. None: as deep as ``LIMIT`` allows, and if there are
-    more than that many parts outside all modules, consecutive ones are put into closed boxes.
+    """Close the boxes ``depth`` levels down. With None, the depth is the largest that ``LIMIT`` allows; if there are
+    more parts than that outside of all modules, consecutive ones are put into closed boxes.
 
-    Returns the depth; None if all boxes are open, 0 if not even modules could be shown."""
+    Returns the depth; None if all boxes are open, 0 if not even modules can be shown."""
     is_automatic, is_cut = depth is None, False
     if depth is None:
         if sum(not part.children for part in found.parts()) <= LIMIT:
@@ -503,14 +498,14 @@ def close_below(found: Outline, depth: int | None) -> int | None:
         part.is_open = part.level < depth
         is_any_closed |= bool(part.children) and not part.is_open
     if is_automatic:
-        for part in found.parts():  # those that are closed, for a page on which they can be opened
+        for part in found.parts():  # including those in closed boxes, which can be opened on a page
             _cut(found, part)
     return 0 if is_cut else depth if is_any_closed else None
 
 
 def _cut(found: Outline, box: Part) -> bool:
-    """Put the parts of a box with more than ``LIMIT`` of them into closed boxes of consecutive
-    ones; True if there were more."""
+    """Put the parts of a box, if there are more than ``LIMIT``, into closed boxes of consecutive ones; returns True
+    if there were more."""
     if len(box.children) <= LIMIT:
         return False
     size = -(-len(box.children) // _STRETCHES)
@@ -528,9 +523,9 @@ def _stretch(found: Outline, inside: list[Part]) -> Part:
 
 
 def _deepest(found: Outline) -> int:
-    """The largest depth at which no more than ``LIMIT`` parts are drawn; at least 1."""
+    """The largest depth at which at most ``LIMIT`` parts are drawn; at least 1."""
     highest = max((part.level for part in found.parts()), default=0) + 2
-    more = [0] * (highest + 1)  # by depth: parts that are drawn from it on, less those no longer
+    more = [0] * (highest + 1)  # for each depth: parts that appear minus parts that disappear
     for part in found.parts():
         above = part.parent.level if part.parent else 0
         more[above + 1] += 1

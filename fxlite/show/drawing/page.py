@@ -1,10 +1,10 @@
-"""A picture as one HTML page to explore, which loads nothing from anywhere.
+"""A picture as a self-contained HTML page to explore.
 
-In: a :class:`~fxlite.show.drawing.picture.Picture`. Out: a page that zooms and pans, opens and closes
-modules, searches, and tells about the node that was chosen, by mouse and by keys; without scripts it
-shows the picture as SVG. It holds the parts as data, in order, each with the number of the part around
-it, and the edges between nodes. ``layout.js`` places what is open, ``viewer.js`` draws it and answers
-to mouse and keys. Reports have the same picture and the same viewer (:mod:`fxlite.codegen.reporting`).
+In: a :class:`~fxlite.show.drawing.picture.Picture`. Out: a page that zooms and pans, opens and closes modules,
+searches, and shows details of the selected node, with mouse and keyboard; without scripts it shows the picture as
+SVG. The page has the parts as data, in order, each with the number of the part around it, and the edges between
+nodes. ``layout.js`` places the open parts; ``viewer.js`` draws them and handles mouse and keyboard. Reports have the
+same picture and viewer (:mod:`fxlite.codegen.reporting`).
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ BUTTONS = """\
 
 
 def panes(drawn: Picture, more: str) -> str:
-    """The picture and the panel beside it, which explains itself until a node is chosen; ``more`` is what
-    else a click on a node tells."""
+    """The picture and the panel next to it, which contains an explanation until a node is selected. ``more`` names the
+    additional information that a click on a node shows."""
     name, told = described(drawn)
     rows = "".join(f"<p>{markup(sentence)}</p>" for sentence in filter(None, told.split(". ")))
     return f"""\
@@ -102,7 +102,7 @@ module around, or end the search</dd><dt>+ − 0</dt><dd>larger, smaller, all of
 
 
 def viewer_script() -> str:
-    """JavaScript that draws pictures that are given as data: ``fxViewer().load(data)``."""
+    """JavaScript that draws pictures from data: ``fxViewer().load(data)``."""
     return _resource("layout.js") + _resource("viewer.js")
 
 
@@ -116,17 +116,17 @@ def _resource(name: str) -> str:
 
 
 def json_element(name: str, data: Any) -> str:
-    """A script element that holds data and that no text in the data can end."""
+    """A script element with data, which no text in the data can close."""
     return f'<script type="application/json" id="{name}">{json_in_html(data)}</script>'
 
 
 def page_data(
     drawn: Picture, more: Callable[[Part], Mapping[str, Any]] = lambda part: {}, room: int = LARGEST_PAGE
 ) -> dict[str, Any]:
-    """The picture as plain data: ``parts`` in order, outer ones before what is in them, and
-    ``edges``, pairs of numbers of parts without children.
+    """The picture as plain data: ``parts`` in order, outer ones before inner ones, and ``edges``, pairs of numbers of
+    parts without children.
 
-    ``more`` gives what is to be added to the data of a part; ``room``: parts at most."""
+    ``more`` returns additional data for a part; ``room`` is the largest number of parts."""
     found = drawn.outline
     kept = _kept(found, room)
     numbers = {part: number for number, part in enumerate(kept)}
@@ -197,7 +197,7 @@ def _part_data(drawn: Picture, part: Part, numbers: dict[Part, int], has_childre
 
 
 def _details(node: Node) -> list[tuple[str, str]]:
-    """What the page tells about a node."""
+    """The details of a node that the page shows."""
     rows = [("line", node_line(node))]
     if isinstance(node.target, Op):
         rows.append(("op", node.target.name))

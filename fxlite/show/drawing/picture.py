@@ -1,12 +1,11 @@
-"""A picture before it is written to a file: what each part says, how large it is, its colour.
+"""A picture before it is written to a file: the text, size and colour of each part.
 
-In: a graph and options. Out: a :class:`Picture`, from which SVG, DOT and HTML are made; and the
-tree of boxes that the layout takes.
+In: a graph and options. Out: a :class:`Picture`, from which SVG, DOT and HTML are made; and the tree of boxes for the
+layout.
 
-Loops and conditions are boxes, as modules are, with the calls of their bodies inside: what is drawn
-is a graph for the picture alone, in which the calls of all bodies stand where the loop or condition
-does. What a body is given is what it is given first, and its results are those of its last calls.
-It is no program.
+Loops and conditions are boxes, like modules, with the calls of their bodies inside. For this, a graph is made only
+for the picture, in which the calls of all bodies replace the loop or condition. The inputs of a body are its initial
+ones, and its results are those of its last calls. This graph is not a program.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from fxlite.show.node_cost import node_flops
 from fxlite.show.text.pretty import node_line, type_text, value_text
 from fxlite.types.tensor_type import TensorType
 
-LINE_HEIGHT, BIG, SMALL = 15.0, 12.0, 11.0  # pixels: text lines; names, titles and types; notes and the legend
+LINE_HEIGHT, BIG, SMALL = 15.0, 12.0, 11.0  # pixels: line height; names, titles and types; notes and the legend
 ADVANCE = 0.605  # width of a character of a monospaced font, in ems
 LONGEST = 34  # characters of one text
-_MOST_TYPES = 3  # of the inputs (and outputs) of a closed box
+_MOST_TYPES = 3  # types of inputs (and of outputs) shown on a closed box
 _MOST_REMOVED = 8  # nodes named in the caption
 _MOST_NAMED = 30  # modules in a description
-_MOST_HELD, _MOST_ROWS, _WIDEST_HELD = 2, 3, 40  # weights of one type that are named on a node; lines, characters
+_MOST_HELD, _MOST_ROWS, _WIDEST_HELD = 2, 3, 40  # weights of one type named on a node; lines; characters
 #: From top to bottom, and from left to right; as Graphviz calls them.
 DIRECTIONS = ("TB", "LR")
 
@@ -55,8 +54,8 @@ Text = tuple[str, str]
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn, in which colours, a caption ("" where nothing is folded or closed), what is known
-    of the number of nodes, and one of :data:`DIRECTIONS`."""
+    """The outline to draw, its colours, a caption ("" if nothing is folded or closed), a text on the number of nodes,
+    and one of :data:`DIRECTIONS`."""
 
     outline: Outline
     colours: Colours
@@ -66,7 +65,7 @@ class Picture:
 
 
 class Options(TypedDict, total=False):
-    """What to show; :func:`fxlite.show.drawing.draw.draw` says what each means."""
+    """The options of a picture, which :func:`fxlite.show.drawing.draw.draw` describes."""
 
     weights: bool
     color: str | None
@@ -128,8 +127,8 @@ def picture(
 
 
 def counted(graph: Graph, drawn: Graph, found: Outline) -> str:
-    """``173 nodes: 71 drawn, 102 weights``: how the number of nodes of the graph comes about. ``drawn`` is
-    the graph with its bodies open."""
+    """``173 nodes: 71 drawn, 102 weights``: an explanation of the graph's number of nodes. ``drawn`` is the graph
+    with its bodies open."""
     shown = set(found.nodes)
     apart = Counter(_apart(node) for node in drawn.nodes if node not in shown)
     copies = sum(place != own for own, place in enumerate(found.drawn_as))
@@ -165,8 +164,8 @@ def _seconds_by_name(graph: Graph, times: Any) -> dict[str, float]:
 
 
 def ratios_by_node(graph: Graph, ratios: Mapping[str, float]) -> dict[Node, float]:
-    """The ratio of each call, from those of nodes by name or of modules by path; what only moves
-    values within a module has none."""
+    """The ratio of each call, from ratios by node name or module path. Calls that only move values within a module have
+    none."""
     found: dict[Node, float] = {}
     for node in graph.nodes:
         if not node.op.startswith("call_"):
@@ -186,7 +185,7 @@ def _computes(node: Node) -> bool:
 
 
 def described(drawn: Picture) -> tuple[str, str]:
-    """The name and the description of a picture, for people who do not see it."""
+    """The name and the description of a picture, for people who cannot see it."""
     found = drawn.outline
     ports = [line_type(node) for node in found.nodes if node.op == "placeholder"]
     into = ", ".join(ports[:_MOST_REMOVED]) + (", …" if len(ports) > _MOST_REMOVED else "")
@@ -213,7 +212,7 @@ def _folded_remark(found: Outline) -> str:
     return "×N: equal parts that follow each other; the first is drawn"
 
 
-# -- what parts say --------------------------------------------------------------------------------
+# -- texts of parts --------------------------------------------------------------------------------
 def title(part: Part) -> str:
     """``layer.0…5 (Layer) ×6``"""
     return f"{part.title} {repeated(part)}".strip()
@@ -243,7 +242,7 @@ def texts(drawn: Picture, part: Part) -> list[Text]:
 
 
 def _held(found: Outline, node: Node) -> list[tuple[str, Node]]:
-    """The operands that stand on a node instead of beside it, with the names of their parameters."""
+    """The operands that are shown on a node, with the names of their parameters."""
     if node.op != "call_function":
         return []
     named = node.arguments.items()
@@ -251,11 +250,11 @@ def _held(found: Outline, node: Node) -> list[tuple[str, Node]]:
     held = [
         (name, read) for name, read in pairs if stands_on_readers(read) and read not in found and not is_element(read)
     ]
-    return sorted(held, key=lambda pair: pair[1].op != "get_attr")  # constants behind weights
+    return sorted(held, key=lambda pair: pair[1].op != "get_attr")  # constants after weights
 
 
 def _held_texts(found: Outline, node: Node) -> list[str]:
-    """``weight [64,3,7,7]``, ``bias [64]``: names and shapes, and dtypes where they are not the result's."""
+    """``weight [64,3,7,7]``, ``bias [64]``: names and shapes, and dtypes if they differ from that of the result."""
     by_type: dict[str, list[str]] = {}
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     for name, read in _held(found, node):
@@ -277,13 +276,13 @@ def _held_texts(found: Outline, node: Node) -> list[str]:
 
 
 def _number(read: Node) -> str:
-    """The value of a constant that is one number, and no weight that is learned; otherwise nothing."""
+    """The value of a constant that is a single number and not a learned weight; otherwise empty."""
     owner, kind = read.graph.owning_module, read.type
     if read.op != "get_attr" or owner is None or not isinstance(kind, TensorType) or kind.shape:
         return ""
     try:
         value = owner.get_attribute(read.target)
-    except AttributeError:  # of a graph that is being edited
+    except AttributeError:  # the graph is being edited
         return ""
     number = np.asarray(value).item()
     if isinstance(value, Parameter):
@@ -303,7 +302,7 @@ def _short(text: str, longest: int = LONGEST) -> str:
 
 
 def _ends(found: Outline, part: Part) -> list[Text]:
-    """The types that go into a closed box and those that come out."""
+    """The types of the values that enter a closed box, and of those that leave it."""
     into, out = map(_types, found.ends(part))
     if len(into) + len(out) + 3 <= 1.4 * LONGEST:
         return [("type", f"{into} → {out}")] if into or out else []
@@ -316,7 +315,7 @@ def _types(nodes: list[Node]) -> str:
 
 
 def tooltip(found: Outline, part: Part) -> str:
-    """What is told on pointing at a node: its line of code and where it comes from."""
+    """The tooltip of a node: its line of code and its origin."""
     node = found.nodes[part.start]
     if part.children:
         last = found.nodes[part.stop - 1]
@@ -329,14 +328,14 @@ def tooltip(found: Outline, part: Part) -> str:
 
 
 def line_type(node: Node) -> str:
-    """``relu: f32[B,10]``, or a weight's path and type; in full."""
+    """``relu: f32[B,10]``, or the path and type of a weight, in full."""
     name = str(node.target) if node.op == "get_attr" else node.name
     return f"{name}: {type_text(node.type)}" if node.type is not None else name
 
 
 # -- layout ----------------------------------------------------------------------------------------
 def size(lines: list[Text]) -> tuple[float, float]:
-    """Width and height in pixels of a node or closed box with these texts."""
+    """The width and height in pixels of a node or closed box with these texts."""
     widths = [len(text) * (SMALL if css in SMALL_TEXTS else BIG) * ADVANCE for css, text in lines]
     return max(widths, default=0.0) + 18, LINE_HEIGHT * len(lines) + 9
 
@@ -348,7 +347,7 @@ _OPENED = "▾ "
 
 
 def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
-    """The boxes of what is visible, placed; and the box of each part, outer ones first."""
+    """The root box after layout of the visible parts; and the box of each part, outer ones first."""
     root = Box(drawn.outline.root)
     boxes = {drawn.outline.root: root}
     placed = []
@@ -373,8 +372,8 @@ _TITLES = {"true_fn": "if", "false_fn": "else", "cond_fn": "while", "body_fn": "
 
 
 def with_open_bodies(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """The graph for a picture, and its nodes by those of ``graph``; the graph itself, and none,
-    where nothing has a body."""
+    """The graph for a picture, and a dict from the nodes of ``graph`` to its nodes; the graph itself and an empty
+    dict if no node has a body."""
     if not any(bodies_of(node) for node in graph.nodes):
         return graph, {}
     made, known = Graph(graph.owning_module), dict[Node, Node]()
@@ -387,7 +386,7 @@ class _Opened:
         self.made = made
 
     def copy(self, nodes: Sequence[Node], known: dict[Node, Node], around: Scope | None) -> None:
-        """Append nodes to the graph, bodies in boxes; ``known`` are those that stand for others."""
+        """Append nodes to the graph, with bodies in boxes; ``known`` maps nodes to those that stand for them."""
         for node in nodes:
             if node in known:
                 continue
@@ -404,13 +403,13 @@ class _Opened:
         return self.enter(node.name, node.op, node.target, args, kwargs, node.type, around or node.scope, node.loc)
 
     def enter(self, wish: str, *parts: Any) -> Node:
-        """A new node at the end of the graph, with a name like that."""
+        """Add a new node at the end of the graph, named ``wish`` or similarly."""
         made = new_node(self.made, self.made._store.namer.unique(wish), *parts)
         self.made._store.attach(made, self.made._store.root)
         return made
 
     def open(self, node: Node, known: dict[Node, Node], around: Scope | None) -> None:
-        """The calls of a node's bodies, and its results, which are elements of a tuple."""
+        """Append the calls of a node's bodies, and its results, which are elements of a tuple."""
         outer = around or node.scope
         prefix = f"{outer.path}." if outer is not None and outer.path else ""
         carried = node.arguments.get("carried", ())
@@ -431,7 +430,7 @@ class _Opened:
     ) -> dict[Node, Node]:
         given: dict[Node, Node] = {}
         lead = len(body.inputs) - len(values)
-        for inner in body.inputs[:lead]:  # the number of an iteration
+        for inner in body.inputs[:lead]:  # the number of the iteration
             start, arange = stored_kwargs({"start": 0}), lookup("arange")
             given[inner] = self.enter(inner.name, "call_function", arange, (), start, inner.type, box, node.loc)
         for inner, outer in zip(body.inputs[lead:], values):

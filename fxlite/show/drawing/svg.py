@@ -1,10 +1,10 @@
-"""A picture as SVG text that stands on its own, and what other pictures share with it: font, style,
-legend, a dark page.
+"""A picture as self-contained SVG text, and the parts that other pictures share with it: font, style, legend, dark
+mode.
 
-In: a :class:`~fxlite.show.drawing.picture.Picture`. Out: boxes of modules, lines, nodes with a
-tooltip, the legend and the caption. Colours are classes, with a rule for each: so a picture is light
-or dark as the page or the desktop around it is (``prefers-color-scheme``), and light where a program
-knows no such rule. Printed, it is light. A picture has a name and a description for those who hear it.
+In: a :class:`~fxlite.show.drawing.picture.Picture`. Out: boxes of modules, lines, nodes with a tooltip, the legend
+and the caption. Colours are CSS classes, each with its own rule, so that a picture is light or dark like the page or
+desktop (``prefers-color-scheme``), and light in programs that do not support this, and in print. A picture has a name
+and a description for screen readers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fxlite.show.drawing.outline import Part
 from fxlite.show.drawing.picture import ADVANCE, BIG, LINE_HEIGHT, SMALL, Picture, described, laid_out, texts, tooltip
 
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-_SHADOW = 4  # pixels by which the copies behind a folded part stick out
+_SHADOW = 4  # pixels by which the shadows of a folded part stick out
 _NARROWEST_CAPTION = 60  # characters
 
 # -- style -----------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ _RULES: dict[str, tuple[str, str]] = {
 
 
 def style_text(used: Iterable[Colour]) -> str:
-    """The rules of a picture with these colours."""
+    """The CSS rules of a picture with these colours."""
     light = {selector: rule for selector, (rule, _) in _RULES.items()}
     night = {selector: rule for selector, (_, rule) in _RULES.items()}
     for colour in used:
@@ -70,7 +70,7 @@ MARKER = """<defs><marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" marke
 
 
 def opening(width: float, height: float, name: str, description: str = "", size: float = BIG) -> str:
-    """The start tag of a picture, with its name and description for those who do not see it."""
+    """The start tag of a picture, with its name and description for people who cannot see it."""
     told = f"<desc>{markup(description)}</desc>" if description else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{ROOT}" role="img" aria-label="{markup(name)}" '
@@ -81,13 +81,13 @@ def opening(width: float, height: float, name: str, description: str = "", size:
 
 # -- a graph ---------------------------------------------------------------------------------------
 def svg_text(drawn: Picture) -> str:
-    """The picture as SVG text. Nodes carry their line of code and origin as a tooltip."""
+    """The picture as SVG text. Nodes have their line of code and origin as a tooltip."""
     root, placed = laid_out(drawn)
     legend, legend_width = legend_row(drawn.colours.legend, root.height + 14)
     columns = max(_NARROWEST_CAPTION, int(root.width / (SMALL * ADVANCE)))
     caption = textwrap.wrap(drawn.caption, columns)
     caption_width = max(map(len, caption), default=0) * SMALL * ADVANCE + 8
-    below = root.height + 14 + LINE_HEIGHT + 12  # the bottom, but for the caption
+    below = root.height + 14 + LINE_HEIGHT + 12  # the bottom, without the caption
     width = max(root.width, legend_width, caption_width) + 16
     height = below + len(caption) * LINE_HEIGHT
     body = [_open_box(part, box) for part, box in placed if not part.is_drawn_whole]
@@ -127,7 +127,7 @@ def _open_box(part: Part, box: Box) -> str:
 
 
 def _shadow(box: Box, radius: float, style: str) -> str:
-    """The edge of a copy behind a folded part, to the right and below."""
+    """The edge of a shadow of a folded part, to the right and below."""
     right, bottom, s = box.x + box.width, box.y + box.height, _SHADOW
     path = (
         f"M{right:.1f},{box.y + s + radius:.1f} h{s} V{bottom + s - radius:.1f} "
@@ -138,7 +138,7 @@ def _shadow(box: Box, radius: float, style: str) -> str:
 
 
 def _line_path(line: Line, sideways: bool) -> str:
-    """A piece of an edge."""
+    """The SVG path of a piece of an edge."""
     middle, along = (line.bend0 + line.bend1) / 2, "H" if sideways else "V"
 
     def at(x: float, y: float) -> str:
@@ -175,7 +175,7 @@ def _svg_node(drawn: Picture, part: Part, box: Box) -> str:
 
 
 def legend_row(rows: tuple[tuple[str, Colour], ...], y: float) -> tuple[str, float]:
-    """Coloured squares with their meaning; and the width of the row."""
+    """Coloured squares with their meanings, and the width of the row."""
     parts, x = [], 0.0
     for name, colour in rows:
         parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" class="{css_class(colour)}"/>')
