@@ -1,21 +1,21 @@
-"""What one node costs: arithmetic operations, bytes moved and weights read, as numbers or as
-expressions in the named dims; how many operations a graph does one after the other; and what a
-machine can do at most.
+"""The cost of one node (arithmetic operations, bytes moved and weights read, as numbers or as
+expressions in the named dims), the longest chain of operations in a graph, and the limits of a
+machine.
 
-In: a typed node. Out: FLOPs and bytes. FLOPs are read off the op's body, a multiply-add counting as
-two; a composite costs what its expansion costs. Bytes are what the op reads and writes when it runs
-by itself: each operand once and the result; views move nothing. An op whose expansion is as long as
-a dim has a formula of its own. Weights are counted once, whatever the number of their paths.
+In: a typed node. Out: FLOPs and bytes. FLOPs are read off the op's body, and a multiply-add counts as
+two; a composite costs as much as its expansion. Bytes are those that the op reads and writes when it
+runs by itself: each operand once, and the result; views move nothing. An op whose expansion is as
+long as a dim has a formula of its own. A weight is counted once, however many paths it has.
 
-Loops and conditions cost what their bodies cost, times how often these run: sums over the numbers of
-iterations, in closed form where bounds are polynomials of sizes and of the numbers of iterations
-around: ``for i in range(n): for j in range(i)`` runs n*(n - 1)/2 times. How often a loop runs whose
-bounds are computed, or that has a condition, is a name of its own: ``while_loop_trips``.
+A loop or condition costs as much as its bodies, each times the number of its runs. This is a sum over
+the iterations, in closed form if the bounds are polynomials of sizes and of the loop variables
+around: ``for i in range(n): for j in range(i)`` runs n*(n - 1)/2 times. The number of iterations of a
+loop whose bounds are computed, or that has a condition, is a name of its own: ``while_loop_trips``.
 
 In: measured rates (:mod:`fxlite.codegen.runtime.roofs` measures them). Out: :class:`Roofs`, which
-prints with how each rate was measured, and :func:`limits`: the least time that arithmetic and
-memory allow for some FLOPs and bytes. The model is that of Williams, Waterman and Patterson,
-"Roofline: An Insightful Visual Performance Model" (2009).
+prints them with how each was measured, and :func:`limits`, the least time that arithmetic and memory
+allow for some FLOPs and bytes. The model is that of Williams, Waterman and Patterson, "Roofline: An
+Insightful Visual Performance Model" (2009).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from fxlite.types.tensor_type import TensorType
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOPs, bytes read and bytes written; None where they are unknown (no types, leaf modules)."""
+    """FLOPs, bytes read and bytes written, each None if it is unknown (no types, leaf modules)."""
 
     flops: Dim | None = 0
     read: Dim | None = 0
@@ -67,21 +67,21 @@ _UNKNOWN = Cost(None, None, None)
 
 
 def node_flops(node: Node) -> Dim:
-    """Arithmetic operations of one call; comparisons and selections for padding are none.
+    """The arithmetic operations of one call; comparisons and selections for padding do not count.
 
     Raises GraphError for a node without a type and for a leaf module, whose work is unknown."""
     return _known_cost(node).flops
 
 
 def node_bytes(node: Node) -> Dim:
-    """Bytes one call reads and writes when it runs by itself, operands and result each once.
+    """The bytes that one call reads and writes when it runs by itself: each operand and the result once.
 
     Raises GraphError for a node without a type and for a leaf module."""
     return _known_cost(node).bytes
 
 
 def node_cost(node: Node) -> Cost:
-    """Both; None where they are unknown."""
+    """FLOPs and bytes of a node; None where they are unknown."""
     try:
         return _known_cost(node)
     except GraphError:
@@ -89,12 +89,12 @@ def node_cost(node: Node) -> Cost:
 
 
 def total_cost(graph: Graph) -> Cost:
-    """FLOPs and bytes of all nodes together; None where that of a node is unknown."""
+    """FLOPs and bytes of all nodes together; None if those of a node are unknown."""
     return sum_of_costs(Counter(node_cost(n) for n in graph.nodes if n.op.startswith("call_")))
 
 
 def sum_of_costs(counts: Mapping[Cost, int]) -> Cost:
-    """The sum of costs, each times its count."""
+    """The sum of the costs, each times its count."""
     items = counts.items()
     return Cost(
         total((cost.flops, count) for cost, count in items),
@@ -104,7 +104,7 @@ def sum_of_costs(counts: Mapping[Cost, int]) -> Cost:
 
 
 def total(terms: Iterable[tuple[Dim | None, int]]) -> Dim | None:
-    """The sum of (value, count); None where a value is unknown."""
+    """The sum of ``value * count``; None if a value is unknown."""
     result: Dim = 0
     for value, count in terms:
         if value is None:
@@ -135,7 +135,7 @@ def _known_cost(node: Node) -> Cost:
 
 
 def is_view(op: Op) -> bool:
-    """True if the result always is in the memory of the operand, as far as reshape can be."""
+    """True if the result is always in the memory of its operand (for reshape: of a contiguous one)."""
     return op.name == "getitem" or op.shares_memory in ("always", "contiguous")
 
 
@@ -156,7 +156,7 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
     bound = dict(arguments)
     if op.name == "getitem":  # one of several results
         return _NOTHING
-    if op.is_random:  # drawing numbers is no arithmetic
+    if op.is_random:  # drawing numbers does not count as arithmetic
         return Cost(0, *_moved(op, bound, out))
     if _costs_its_expansion(op):
         inner = _expanded(op, bound)
@@ -171,9 +171,9 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
 
 
 def longest_chain(nodes: Iterable[Node], dims: Mapping[str, int] | None = None, precision: str = "highest") -> Chain:
-    """The longest way from an input to one of these nodes, which are in order: what decides how far
-    rounding goes (:func:`fxlite.types.agreement.bound`). ``dims`` are the sizes of named dims;
-    ``precision`` says how products are computed."""
+    """The longest chain of operations from an input to one of the nodes, which are in order. It
+    determines how large rounding errors may be (:func:`fxlite.types.agreement.bound`). ``dims`` are the
+    sizes of named dims; ``precision`` is how products are computed."""
     known: dict[Node, Chain] = {}
     longest = _NO_CHAIN
     for node in nodes:
@@ -189,7 +189,7 @@ _NO_CHAIN = Chain()
 
 
 def _link(node: Node, dims: Mapping[str, int]) -> Chain:
-    """What one call adds to a chain: its operations for one element of the result."""
+    """The link that one call adds to a chain: its operations for one element of the result."""
     op: Op = node.target
     if node.op == "call_module" or (node.op == "call_function" and node.type is None):
         return USUAL
@@ -205,12 +205,12 @@ def _link(node: Node, dims: Mapping[str, int]) -> Chain:
     return Chain(1, math.ceil(work / max(size, 1)), int(is_product))
 
 
-#: Kinds of ops whose results are numbers that are there.
+#: Kinds of ops that do not round: they copy numbers, or make new ones.
 _ROUNDS_NOTHING = ("view", "gather", "creation", "random")
 
 
 def _number(value: Dim, dims: Mapping[str, int]) -> float:
-    """A size as a number; dims about which nothing is said are as large as the largest."""
+    """A size as a number; dims that are not given are as large as the largest."""
     others = dict.fromkeys(shapes.names(value), max(dims.values(), default=1))
     return float(shapes.substitute(value, {**others, **dims}))
 
@@ -253,9 +253,9 @@ def _expanded(op: Op, arguments: dict[str, Any]) -> Graph:
 
 # -- text ------------------------------------------------------------------------------------------
 def short_text(value: Dim) -> str:
-    """A number or expression in a few letters: ``1.23M``, ``4.1k*B*T + 12*B + …``.
+    """A number or expression in a few characters: ``1.23M``, ``4.1k*B*T + 12*B + …``.
 
-    Numbers have at most four digits and a decimal prefix; of a sum, three terms of the highest
+    Numbers have at most four digits and a decimal prefix; of a sum, the three terms of the highest
     degree are shown."""
     if isinstance(value, int):
         return _digits(value)
@@ -280,7 +280,7 @@ def _term_text(term: Any) -> str:
 
 
 def _digits(value: Any) -> str:
-    """``1.23M``; numbers below 10,000 whole."""
+    """``1.23M``; integers below 10,000 are written in full."""
     if abs(value) < 10_000 and value == int(value):
         return str(int(value))
     size = abs(float(value))
@@ -298,7 +298,7 @@ def _three(value: float) -> str:
 # -- the roofs of a machine ------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Roof:
-    """One rate, in ``unit`` (``FLOP/s``, ``OP/s`` or ``B/s``) with one thread and with all, and how
+    """One rate in ``unit`` (``FLOP/s``, ``OP/s`` or ``B/s``), with one thread and with all, and how
     it was measured."""
 
     name: str
@@ -310,8 +310,8 @@ class Roof:
 
 @dataclass(frozen=True)
 class Limits:
-    """Least seconds that arithmetic and moving bytes take; ``memory`` names what holds the bytes:
-    ``memory``, or ``cache`` where they fit into it."""
+    """The least times in seconds that the arithmetic and the moving of bytes take. ``memory`` is where
+    the bytes are: ``cache`` if they fit into it, else ``memory``."""
 
     compute_seconds: float
     memory_seconds: float
@@ -319,12 +319,12 @@ class Limits:
 
     @property
     def seconds(self) -> float:
-        """Least seconds for the work: both may go on at the same time."""
+        """The least time in seconds for the work: both may go on at the same time."""
         return max(self.compute_seconds, self.memory_seconds)
 
     @property
     def bound(self) -> str:
-        """What sets the limit: ``compute``, ``memory`` or ``cache``; empty for no work."""
+        """What sets the limit: ``compute``, ``memory`` or ``cache``; empty if there is no work."""
         if not self.seconds:
             return ""
         return "compute" if self.compute_seconds >= self.memory_seconds else self.memory
@@ -332,9 +332,9 @@ class Limits:
 
 @dataclass(frozen=True, repr=False)
 class Roofs(Printed):
-    """The rates of a machine. ``threads`` is what ``all_threads`` of a roof means, ``cache_bytes``
-    the size of the last-level cache, ``left_out`` what was not measured and why, ``measured`` the
-    day."""
+    """The rates of a machine. ``threads`` is the number of threads that ``all_threads`` of a roof was
+    measured with, ``cache_bytes`` the size of the last-level cache; ``left_out`` lists what was not
+    measured and why, ``measured`` is the day."""
 
     cpu: str
     threads: int
@@ -348,17 +348,17 @@ class Roofs(Printed):
         return f"{len(self.roofs)} rates of {self.cpu}"
 
     def rate(self, name: str, threads: int) -> float:
-        """The rate with a number of threads: that of one thread times their number, but not more
-        than that of all of them. Raises KeyError for a roof that was not measured."""
+        """The rate with ``threads`` threads: that of one thread times their number, but at most that of
+        all threads. Raises KeyError for a roof that was not measured."""
         roof = self.roofs[name]
         if threads >= self.threads:
             return roof.all_threads
         return max(roof.one_thread, min(roof.one_thread * threads, roof.all_threads))
 
     def compute(self, dtype: str, threads: int) -> float:
-        """Most operations per second on values of a dtype (``f32``). Integers of 8 bits have the
-        best rate of the instructions that multiply them; half floats are computed as f32, and so
-        is whatever has no roof of its own."""
+        """The most operations per second on values of a dtype (``f32``). 8-bit integers have the best
+        rate of the instructions that multiply them; half floats, and all dtypes without a roof of
+        their own, are computed as f32."""
         if dtype == "f64":
             return self.rate("fma_f64", threads)
         names = ["fma_f32"]
@@ -389,7 +389,7 @@ class Roofs(Printed):
 def limits(roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype: str, threads: int) -> Limits:
     """The least time for some work.
 
-    Bytes that fit into half of the last-level cache are taken to be there, as the results of the
+    Bytes that fit into half of the last-level cache are assumed to be in it, as the results of the
     step before mostly are."""
     in_cache = bytes_read + bytes_written <= roofs.cache_bytes // 2
     place = "cached_" if in_cache else ""
@@ -410,8 +410,8 @@ def quantity_text(value: float, unit: str = "") -> str:
 # -- weights ---------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Weight:
-    """An array that a program owns: elements, bytes, and whether it is a parameter (else a buffer:
-    running statistics, constants)."""
+    """An array that a program owns: its elements, its bytes, and whether it is a parameter or a buffer
+    (running statistics, constants)."""
 
     path: str
     size: int
@@ -420,8 +420,8 @@ class Weight:
 
 
 def weights_by_node(module: GraphModule) -> dict[Node, tuple[Weight, ...]]:
-    """The weights that each call reads, those of a leaf module included; calls that read none are
-    left out."""
+    """The weights that each call reads, including those of a leaf module; calls that read none are left
+    out."""
     known: dict[int, Weight] = {}
     of_path: dict[str, Weight] = {}
     found: dict[Node, tuple[Weight, ...]] = {}
@@ -447,19 +447,19 @@ def weights_by_node(module: GraphModule) -> dict[Node, tuple[Weight, ...]]:
 
 
 def weights_of(nodes: Iterable[Node], by_node: dict[Node, tuple[Weight, ...]]) -> list[Weight]:
-    """The weights that any of the nodes read, each once."""
+    """The weights that the nodes read, each once."""
     return list(dict.fromkeys(w for node in nodes for w in by_node.get(node, ())))
 
 
 # -- loops and conditions --------------------------------------------------------------------------
-#: A number for a call: of operations, or of bytes.
+#: A number of operations or bytes for a call.
 CostOf = Callable[[Node], Dim]
 Env = Mapping[Node, Dim]
 
 
 def loop_cost(node: Node, cost_of: CostOf, env: Env | None = None) -> Dim:
-    """The sum over all calls in the bodies of a node, each as often as it runs; of a condition the
-    larger branch. ``env`` has the values of numbers of iterations around."""
+    """The cost of all calls in the bodies of a node, each times how often it runs; of a condition, the
+    cost of its larger branch. ``env`` has the values of the loop variables around."""
     env = env or {}
     bodies = bodies_of(node)
     if "true_fn" in bodies:
@@ -482,7 +482,7 @@ def loop_cost(node: Node, cost_of: CostOf, env: Env | None = None) -> Dim:
 
 
 def _not_negative(dim: Any) -> Dim:
-    """How many iterations there are: where that may be less than none, none."""
+    """The number of iterations, 0 for a negative one."""
     dim = shapes.normalize(dim)
     return max(dim, 0) if type(dim) is int else dim
 
@@ -507,7 +507,7 @@ def _has_numbers(value: Any) -> bool:
 
 
 def _known(value: Any, env: Env) -> Any:
-    """A number as a size, where it is computed of sizes and numbers of iterations alone."""
+    """A number as a size if it is computed from sizes and loop variables alone, else None."""
     if type(value) is int:
         return value
     if not isinstance(value, Node):

@@ -1,10 +1,10 @@
-"""The modules of a graph as a list of rows, outer ones first, and the summary of a model that shows
-them with result, parameters and FLOPs.
+"""The modules of a graph as a list of rows, outer ones first, and the summary of a model, which shows
+them with their results, parameters and FLOPs.
 
 In: a graph, or a GraphModule. Out: a :class:`ModuleTree`: a row for each call of a module, each
-input, and each run of ops that stand in no module further inside; equal parts that follow each
-other are one row ("×12"). What a row stands for is a range of nodes, so that anything can be summed
-up over it. And a :class:`Summary`, which prints as a table.
+input, and each run of ops that are in no module further inside; equal parts that follow each other
+are one row ("×12"). A row stands for a range of nodes, so that anything can be summed over it. And a
+:class:`Summary`, which prints as a table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 # -- rows ------------------------------------------------------------------------------------------
-#: Ops that say little about what a run of ops does: they are named only where nothing else stands.
+#: Ops that tell little about what a run of ops does: they are named only if the run has no others.
 _PLAIN_KINDS = ("view", "creation", "gather")
 
 
@@ -50,7 +50,7 @@ class TreeRow:
     that follow each other ``times`` times.
 
     ``name`` is the module's path from the row above (``0…11`` for twelve equal ones), the input's
-    name, or what the ops are; ``branch`` are the lines of the tree in front of it. The row stands
+    name, or the names of the ops; ``branch`` has the lines of the tree in front of it. The row stands
     for ``times`` equal ranges of nodes, of which ``start`` to ``stop`` is the first."""
 
     kind: str
@@ -65,20 +65,20 @@ class TreeRow:
 
 @dataclass(frozen=True)
 class ModuleTree:
-    """The nodes but those that read weights, in order, and the rows over them; the first row is the
+    """All nodes except those that read weights, in order, and the rows over them; the first row is the
     whole graph."""
 
     nodes: list[Node]
     rows: tuple[TreeRow, ...]
 
     def inside(self, row: TreeRow) -> list[Node]:
-        """The nodes of a row, of one copy where it stands for several."""
+        """The nodes of a row, of one copy if it stands for several."""
         return self.nodes[row.start : row.stop]
 
 
 def module_tree(graph: Graph, name: str, depth: int | None = None) -> ModuleTree:
     """The rows of a graph called ``name``. With ``depth``, modules that many levels down are not
-    opened: 1 shows the modules of the root alone."""
+    opened: 1 shows only the modules of the root."""
     found = outline(graph, lambda node: node.op == "get_attr")
     nodes = found.nodes
     rows: list[TreeRow] = []
@@ -138,7 +138,7 @@ def _has_modules(part: Part) -> bool:
 
 
 def ops_title(nodes: list[Node]) -> str:
-    """``matmul, div, softmax``: the ops in a run, each once; views only where there is no other."""
+    """``matmul, div, softmax``: the ops in a run, each once; views only if there are no others."""
     telling = [n for n in nodes if not isinstance(n.target, Op) or n.target.kind not in _PLAIN_KINDS]
     names = [
         n.target.name if isinstance(n.target, Op) else str(n.target)
@@ -162,11 +162,11 @@ _NARROW_TYPE, _WIDE_TYPE = 24, 40
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One row: where it stands (``row``), the types of what later nodes read of it, the number of
-    its parameters, and its FLOPs (None: unknown), all of one copy where it stands for several.
+    """One row: its place in the tree (``row``), the types of its values that later nodes read, the
+    number of its parameters, and its FLOPs (None: unknown), all of one copy if it stands for several.
 
-    ``parameters`` leaves out those of rows further up; ``is_shared`` if there are such.
-    ``computes`` names the ops of a layer of which passes made others than its class is called:
+    ``parameters`` leaves out those that a row further up reads, too; ``is_shared`` is True if there
+    are any. ``computes`` names the ops of a layer if passes have replaced those that its class names:
     ``norm rms_norm (was LayerNorm)``."""
 
     row: TreeRow
@@ -178,7 +178,7 @@ class SummaryRow:
 
     @property
     def result(self) -> str:
-        """The result's type; of several, the last and how many more."""
+        """The type of the result; of several, the type of the last and the number of the others."""
         if not self.types:
             return ""
         more = len(self.types) - 1
@@ -187,8 +187,8 @@ class SummaryRow:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Printed):
-    """The rows, the first for the whole; all weights that are read, and how many nodes there
-    are, in all and of each kind."""
+    """The rows, of which the first is the whole; all weights that are read; and the number of nodes, in
+    all and of each kind."""
 
     rows: tuple[SummaryRow, ...]
     weights: tuple[Weight, ...]
@@ -201,12 +201,12 @@ class Summary(Printed):
 
     @property
     def parameters(self) -> int:
-        """Elements of all parameters that are read, each once."""
+        """The number of elements of all parameters that are read, each counted once."""
         return sum(w.size for w in self.weights if w.is_parameter)
 
     @property
     def flops(self) -> Dim | None:
-        """FLOPs of all nodes; None where those of one are unknown."""
+        """The FLOPs of all nodes; None if those of one are unknown."""
         return self.rows[0].flops
 
     def table(self, width: int = 100) -> Table:
@@ -216,7 +216,7 @@ class Summary(Printed):
         types = max(map(len, ("result", *(row.result for row in self.rows))))
         most = _WIDE_TYPE if width >= 100 else _NARROW_TYPE
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("module", min_width=12)  # gives way where the width does not suffice
+        table.add_column("module", min_width=12)  # shrinks if the terminal is too narrow
         table.add_column("result", no_wrap=True, overflow="ellipsis", max_width=min(types, most))
         table.add_column("parameters", justify="right", no_wrap=True)
         table.add_column("FLOPs", justify="right", no_wrap=True, overflow="ellipsis")
@@ -258,7 +258,7 @@ def summarize(module: GraphModule, depth: int | None = None) -> Summary:
     return Summary(rows, tuple(everything), len(module.graph), dict(kinds))
 
 
-#: What nodes are counted as; all others are calls.
+#: How nodes are counted; all others are calls.
 _KINDS = {"placeholder": "input", "get_attr": "weight", "output": "output"}
 
 
@@ -279,7 +279,7 @@ def _summary_row(
 
 
 def _instead(row: TreeRow, nodes: list[Node]) -> str:
-    """The ops of a layer of which passes made something else than what its class is called."""
+    """The ops of a layer if passes have replaced those that its class names, else an empty text."""
     if row.kind != "module" or not row.depth or not any("from" in (node._meta or {}) for node in nodes):
         return ""
     if not hasattr(nn, row.class_name) or len({node.scope.path for node in nodes if node.scope is not None}) > 1:
@@ -290,7 +290,7 @@ def _instead(row: TreeRow, nodes: list[Node]) -> str:
 
 
 def _results(nodes: list[Node], row: TreeRow, places: dict[Node, int]) -> tuple[Any, ...]:
-    """Types of what nodes outside the row read; of the last node where there are none such."""
+    """The types of the values that nodes outside the row read; if there are none, that of the last node."""
     if row.kind in ("ops", "repeat"):
         return (nodes[-1].type,) if nodes[-1].type is not None else ()
     read = [node for node in nodes if any(not row.start <= places[u] < row.stop for u in node.users)]

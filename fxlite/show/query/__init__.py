@@ -6,7 +6,7 @@ In: a graph and a text, ``graph.find("conv2d > batch_norm[training=False] > relu
 ============================== =====================================================================
 a step: one node
 ============================== =====================================================================
-``conv2d``                     a call of that op; NumPy's and torch's names work (``multiply``)
+``conv2d``                     a call of that op; NumPy's and torch's names work, too (``multiply``)
 ``placeholder get_attr``       an input, a weight; ``call_function call_module output`` likewise
 ``*``                          any node; may be left out before ``[`` and ``:``
 ``#relu_1``                    the node of that name
@@ -16,10 +16,10 @@ a step: one node
 ============================== =====================================================================
 filters, after a step
 ============================== =====================================================================
-``[training=False]``           an attribute or operand has that value; ``!=`` has another. Defaults
+``[training=False]``           an attribute or operand has that value; with ``!=`` another. Defaults
                                are filled in, axes count modulo the rank, ``dim`` is ``axis``
 ``[bias]``                     the attribute or operand is there: neither ``None`` nor ``False``
-``[kernel_size>3]``            ``<  <=  >  >=``; of a tuple, every item
+``[kernel_size>3]``            ``<  <=  >  >=``; for a tuple, it holds for every item
 ``[dtype=f32]``                dtype of the result
 ``[shape=f32[B,3,*,*]]``       its shape: ``*`` is any dim, ``...`` any number of them;
                                ``[shape=(B,...,3)]`` for any dtype
@@ -36,7 +36,7 @@ filters, after a step
 ``:random``                    draws random numbers
 ``:input``                     an input of the graph
 ``:dead``                      nothing that the graph returns or does depends on it
-``:first`` ``:last``           the first, the last of the nodes that are left by what stands before
+``:first`` ``:last``           the first, the last of the nodes that the filters before it leave
 ``:last("layers.*.attn")``     the last of them in each of these modules; ``:first("...")`` likewise
 ``:not(relu|[rank=4])``        none of these
 ============================== =====================================================================
@@ -46,10 +46,10 @@ chains and queries
 ============================== =====================================================================
 ``a > b``                      ``b`` that reads ``a``
 ``a >> b``                     ``b`` that depends on ``a``, through any number of nodes
-``module("encoder.*") a > b``  both made inside such a module; alone: all nodes made there
+``module("encoder.*") a > b``  both made inside such a module; without steps: all nodes made there
 ``a > b, c``                   several queries
 ============================== =====================================================================
 
-A node without the attribute, or without a type where the type is asked for, is not found, whatever
-the sign. Every step takes time linear in the size of the graph.
+A node that lacks the attribute, or the type that is asked for, is never found, whatever the sign.
+Every step takes time linear in the size of the graph.
 """

@@ -1,11 +1,10 @@
 """The parser of graph queries, whose language :mod:`fxlite.show.query` describes.
 
-In: ``"conv2d > batch_norm[training=False] > relu"``. Out: a tuple of
-:class:`Chain`. Errors (:class:`~fxlite.base.errors.QueryError`) put a caret
-under the wrong place and name what is near.
+In: ``"conv2d > batch_norm[training=False] > relu"``. Out: a tuple of :class:`Chain`. Errors
+(:class:`~fxlite.base.errors.QueryError`) put a caret under the wrong place and suggest similar names.
 
-A query is some chains; a chain is steps and the links between them; a step is filters, which all
-have to hold for a node. Globs for the paths of modules are made into patterns here, too.
+A query consists of chains, a chain of steps and the links between them, and a step of filters, all of
+which have to hold for a node. Globs for the paths of modules are made into patterns here, too.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Either:
-    """``(conv1d|conv2d)``; with ``negated`` ``:not(conv1d|conv2d)``."""
+    """``(conv1d|conv2d)``, or ``:not(conv1d|conv2d)`` if ``negated``."""
 
     steps: tuple[Step, ...]
     negated: bool
@@ -53,8 +52,8 @@ class Either:
 
 @dataclass(frozen=True)
 class Test:
-    """``[axis=1]``; without a sign, that the attribute is there. ``start`` and ``end`` say where it
-    stands in the text, for errors that only show on a graph."""
+    """``[axis=1]``; without a sign, the attribute has to be there. ``start`` and ``end`` are its place in
+    the text, for errors that show only on a graph."""
 
     attribute: str
     sign: str
@@ -73,7 +72,7 @@ class Users:
 
 @dataclass(frozen=True)
 class Flag:
-    """``:constant``; ``:last("layers.*.attn")``: the last in each of these modules."""
+    """``:constant``; or ``:last("layers.*.attn")``, the last in each of these modules."""
 
     word: str
     glob: str = ""
@@ -100,7 +99,7 @@ Filter = Opcode | Calls | Named | Either | Test | Users | Flag | Inside | At
 
 @dataclass(frozen=True)
 class Step:
-    """What one node of a chain has to be: all filters hold, taken in this order."""
+    """One node of a chain, for which all filters have to hold, applied in this order."""
 
     filters: tuple[Filter, ...]
 
@@ -115,8 +114,8 @@ class Chain:
 
 
 def path_pattern(glob: str) -> re.Pattern[str]:
-    """The paths of modules that a glob names, as a pattern for ``path_key(path)``: ``*`` and ``?``
-    stay within one part of a path, ``**`` stands for any number of parts."""
+    """A glob of module paths as a pattern for ``path_key(path)``: ``*`` and ``?`` stay within one part of
+    a path, and ``**`` stands for any number of parts."""
     parts = ("(?:[^.]+[.])*" if part == "**" else _part_pattern(part) for part in glob.split("."))
     return re.compile("".join(parts))
 
@@ -127,14 +126,14 @@ def _part_pattern(part: str) -> str:
 
 
 def path_key(path: str) -> str:
-    """The text that a :func:`path_pattern` is matched with: every part of the path has its dot."""
+    """The text that a :func:`path_pattern` is matched with: the path, with a dot after every part."""
     return f"{path}." if path else ""
 
 
 # -- the parser ------------------------------------------------------------------------------------
 #: Words for nodes that are not calls of an op.
 OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
-#: Attributes that every node has, beside those of its op.
+#: Attributes that every node has besides those of its op.
 NODE_ATTRIBUTES = (*VALUE_WORDS, "kind", "path")
 #: Pseudo-classes without an argument.
 FLAGS = ("constant", "random", "input", "dead", "first", "last")
@@ -150,7 +149,7 @@ _SIGNS = ("!=", "<=", ">=", "=", "<", ">")
 @functools.lru_cache(maxsize=256)
 @bounded(QueryError, "the query")
 def parse_query(text: str) -> tuple[Chain, ...]:
-    """The chains of a query, as separated by commas. Raises QueryError."""
+    """The chains of a query, which commas separate. Raises QueryError."""
     return _Parser(text).query()
 
 
@@ -180,7 +179,7 @@ class _Parser:
         return self.text.startswith(token, self.position)
 
     def take(self, *tokens: str) -> str:
-        """The first of the tokens that stands here, or ''."""
+        """The first of the tokens that the text goes on with, or ''."""
         for token in tokens:
             if self.peek(token):
                 self.position += len(token)
@@ -195,7 +194,7 @@ class _Parser:
     def name(self, what: str) -> str:
         found = _NAME.match(self.text, self.position)
         if found is None:
-            self.fail(f"here stands {what}")
+            self.fail(f"expected {what}")
         self.position = found.end()
         return found[0]
 
@@ -272,7 +271,7 @@ class _Parser:
         return Chain(tuple(steps), tuple(links))
 
     def step(self, scope: tuple[Filter, ...] = ()) -> Step:
-        """One step; ``scope`` is what holds for every step of the chain."""
+        """One step; ``scope`` has the filters that hold for every step of the chain."""
         start = self.position
         filters: list[Filter] = [*scope]
         ops: set[Op] | None = None  # the ops it may be; None: any
@@ -406,7 +405,7 @@ class _Parser:
 
 
 def _ops(filter: Filter) -> set[Op] | None:
-    """The ops a step may call after this filter; None: any, or no op at all."""
+    """The ops that a step may call after this filter; None: any, or no op at all."""
     if isinstance(filter, Calls):
         return {filter.op}
     if isinstance(filter, Either) and not filter.negated:
@@ -416,12 +415,12 @@ def _ops(filter: Filter) -> set[Op] | None:
 
 
 def _attributes(ops: set[Op] | None) -> list[str]:
-    """Names of all attributes and operands of these ops (of all there are)."""
+    """The names of all attributes and operands of these ops (None: of all ops)."""
     signatures = [op.signature for op in (REGISTRY.values() if ops is None else ops)]
     return [*dict.fromkeys((*(n for s in signatures for n in s.parameters), *NODE_ATTRIBUTES))]
 
 
 def _attribute(name: str, ops: set[Op] | None) -> str | None:
-    """The stored name of an attribute (``dim`` is ``axis``); None where no op has it."""
+    """The stored name of an attribute (``dim`` is ``axis``); None if no op has it."""
     known = _attributes(ops)
     return next((n for n in (name, parameter_name(name)) if n in known), None)

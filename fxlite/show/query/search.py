@@ -1,4 +1,4 @@
-"""Finding what a graph query asks for, in time linear in the graph for each of its steps.
+"""Finding the nodes that a graph query asks for, in linear time for each of its steps.
 
 In: a graph and a query in the language that :mod:`fxlite.show.query` describes. Out: a list of
 :class:`QueryMatch`, in the order of the graph.
@@ -67,12 +67,12 @@ class QueryMatch:
 
 
 def find(graph: Graph, query: str, sizes: Mapping[str, int] | None = None) -> list[QueryMatch]:
-    """The places where a query holds, in the graph's order; the language is described above. Those
-    in bodies of loops and conditions stand behind the graph's own.
+    """The places where a query holds, in the graph's order, followed by those in the bodies of loops and
+    conditions. :mod:`fxlite.show.query` describes the language.
 
     Each node that a chain can end in is found once, with one chain that leads to it. ``sizes`` are
-    values of named dims. Raises QueryError for a text that is no query, for a question about types
-    in a graph without types, and for a comparison that only the values of named dims decide."""
+    values of named dims. Raises QueryError for a text that is not a query, for a question about types
+    in a graph without types, and for a comparison that depends on named dims without values."""
     chains = parse_query(query)
     facts = _Facts(graph, query, dict(sizes or {}))
     found: dict[Node, QueryMatch] = {}
@@ -86,8 +86,8 @@ def find(graph: Graph, query: str, sizes: Mapping[str, int] | None = None) -> li
 
 
 def unknown_places(graph: Graph, query: str) -> list[str]:
-    """What a query names that the graph does not have: modules, node names and lines, each as a
-    sentence. A query with such a part finds nothing for a reason that may be a misspelling."""
+    """The modules, node names and lines that a query names and the graph does not have, each as a
+    sentence. If such a query finds nothing, the reason may be a misspelling."""
     facts = _Facts(graph, query, {})
     said: list[str] = []
     for filter in _all_filters(step for chain in parse_query(query) for step in chain.steps):
@@ -99,7 +99,7 @@ def unknown_places(graph: Graph, query: str) -> list[str]:
 
 
 class _Facts:
-    """A graph and what queries ask about it, each computed when first asked for."""
+    """A graph and the facts that queries ask for, each computed when it is first asked for."""
 
     def __init__(self, graph: Graph, query: str, sizes: dict[str, int]) -> None:
         self.graph, self.query, self.sizes = graph, query, sizes
@@ -125,7 +125,7 @@ class _Facts:
 
     @functools.cached_property
     def alive(self) -> set[Node]:
-        """Nodes that something the graph returns or does depends on."""
+        """Nodes that the results or the effects of the graph depend on."""
         found: set[Node] = set()
         for node in reversed(self.nodes):
             if node.is_impure() or any(user in found for user in node.users):
@@ -153,7 +153,7 @@ def _find_chain(chain: Chain, facts: _Facts) -> list[QueryMatch]:
 
 
 def _readers(before: Mapping[Node, Any], facts: _Facts) -> dict[Node, Node]:
-    """Nodes that read one of ``before``, with the first one each reads, in the graph's order."""
+    """The nodes that read one of ``before``, each with the first that it reads, in the graph's order."""
     found: dict[Node, Node] = {}
     for node in facts.nodes:
         source = next((used for used in node.all_input_nodes if used in before), None)
@@ -163,7 +163,7 @@ def _readers(before: Mapping[Node, Any], facts: _Facts) -> dict[Node, Node]:
 
 
 def _dependents(before: Mapping[Node, Any], facts: _Facts) -> dict[Node, Node]:
-    """Nodes that depend on one of ``before``, each with one of those, in the graph's order."""
+    """The nodes that depend on one of ``before``, each with one of those, in the graph's order."""
     found: dict[Node, Node] = {}
     for node in facts.nodes:
         for used in node.all_input_nodes:
@@ -232,8 +232,8 @@ def _keep_ends(word: str, glob: str, nodes: list[Node]) -> list[Node]:
 
 
 def module_path(node: Node) -> str | None:
-    """Path of the module a node was made in, for a leaf module its own; None for inputs and
-    results."""
+    """The path of the module that a node was made in, or that of the leaf module it calls; None for
+    inputs and results."""
     if node.op == "call_module":
         return str(node.target)
     return None if node.scope is None else node.scope.path
@@ -290,7 +290,7 @@ def _type_value(attribute: str, type: TensorType) -> Any:
 
 
 def _attribute(node: Node, name: str) -> Any:
-    """Value of an attribute or operand, defaults filled in; ``_ABSENT`` where there is none."""
+    """The value of an attribute or operand, with defaults filled in; ``_ABSENT`` if there is none."""
     if name == "path" and node.op in ("get_attr", "call_module"):
         return str(node.target)
     if not isinstance(node.target, Op):
@@ -331,7 +331,7 @@ def _holds(test: Test, node: Node, value: Any, facts: _Facts) -> bool:
         ) from None
 
 
-# -- what a query names and the graph does not have ------------------------------------------------
+# -- names that the graph does not have ------------------------------------------------------------
 def _all_filters(steps: Iterable[Step]) -> Iterable[Filter]:
     for step in steps:
         for filter in step.filters:

@@ -1,7 +1,7 @@
-"""Values in graph queries: ``3``, ``(1, 2)``, ``f32``, ``"same"``, ``f32[B,3,*,*]``, ``1MB``; and
-when the attribute of a node equals one, or is larger.
+"""Values in graph queries (``3``, ``(1, 2)``, ``f32``, ``"same"``, ``f32[B,3,*,*]``, ``1MB``), and how
+attributes of nodes compare with them.
 
-In: the text behind a sign, attributes and types of nodes. Out: :func:`parse_value`, and
+In: the text after a sign; attributes and types of nodes. Out: :func:`parse_value`, and
 :func:`is_equal` and :func:`is_ordered`, which know that dims are expressions in named sizes.
 """
 
@@ -31,14 +31,14 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\d\d?)?)\s*([kKMGT]?i?)(B|FLOPs
 
 @dataclass(frozen=True)
 class Word:
-    """A bare word: a string, a dtype or a named dim, whichever the attribute is."""
+    """A bare word: a string, a dtype or a named dim, depending on the attribute."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ShapePattern:
-    """``f32[B,3,*,*]`` or ``(B,...,3)``: a dim, ``*`` for any, ``...`` for any number of them."""
+    """``f32[B,3,*,*]`` or ``(B,...,3)``: dims, with ``*`` for any and ``...`` for any number of them."""
 
     dtype: DType | None
     dims: tuple[Any, ...]
@@ -64,8 +64,8 @@ class ShapePattern:
 
 
 def _in_same_dims(wanted: Any, value: Any, sizes: Mapping[str, int]) -> tuple[Any, Any]:
-    """What a query says and what a graph has, with sizes in place of named dims; the other names of
-    the query mean the graph's dims, whatever is known of those."""
+    """The value of a query and that of a graph, with sizes in place of named dims. The other names in the
+    query mean the graph's dims, whatever is known of those."""
     value = shapes.substitute(value, sizes)
     known = {dim.name: dim for dim in symbols.fact_symbols(value)}
     return shapes.substitute(wanted, {**known, **sizes}), value
@@ -80,8 +80,8 @@ class Undecided(Exception):
 
 
 def parse_quantity(text: str) -> int:
-    """``"200MB"`` -> 200_000_000: a number with a prefix, k M G T (powers of 1000) or Ki Mi Gi Ti
-    (of 1024), and maybe a unit, B or FLOPs. Raises QueryError."""
+    """``"200MB"`` -> 200_000_000: a number, optionally with a prefix, k M G T (powers of 1000) or Ki Mi
+    Gi Ti (powers of 1024), and a unit, B or FLOPs. Raises QueryError."""
     found = _QUANTITY.fullmatch(text)
     prefix = found[2].replace("K", "k") if found else ""
     prefix = "Ki" if prefix == "ki" else prefix
@@ -91,7 +91,7 @@ def parse_quantity(text: str) -> int:
 
 
 def parse_value(attribute: str, sign: str, text: str) -> Any:
-    """The value behind ``[attribute sign``. Raises QueryError saying what may stand there."""
+    """The value after ``[attribute sign``. Raises QueryError, which says what is allowed there."""
     if not text:
         raise QueryError(f"a value is needed after {sign!r}")
     if attribute in ("dtype", "shape") and sign not in ("=", "!="):
@@ -171,8 +171,8 @@ def _is_number(value: Any) -> bool:
 
 
 def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
-    """True if an attribute equals a value of a query. Dims are equal where that is provable; a
-    number equals a tuple of this number alone, as ``stride=2`` is ``stride=(2, 2)``."""
+    """True if an attribute equals a value of a query. Dims are equal if that can be proved; a number
+    equals a tuple that repeats it, as ``stride=2`` is ``stride=(2, 2)``."""
     if isinstance(wanted, Word):
         if isinstance(value, DType):
             return wanted.text in (value.name, value.long_name)
@@ -208,9 +208,10 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> bool:
-    """``value < wanted`` and so on; of a tuple, for every item. False where the value is no number.
+    """``value < wanted`` and so on; for a tuple, it holds for every item. False if the value is not a
+    number.
 
-    Raises Undecided if that depends on the values of named dims that ``sizes`` does not give."""
+    Raises Undecided if the answer depends on named dims that ``sizes`` does not give."""
     if isinstance(value, tuple):
         return bool(value) and all(is_ordered(item, sign, wanted, sizes) for item in value)
     if not _is_number(value):
@@ -229,7 +230,7 @@ def is_ordered(value: Any, sign: str, wanted: Any, sizes: Mapping[str, int]) -> 
 
 def is_same_axis(value: Any, wanted: Any, rank: int | None, is_reduction: bool) -> bool:
     """True if axes are equal modulo the rank (None: unknown). For a reduction their order does not
-    count, one axis is the same as a tuple of it, and None is all."""
+    matter, one axis equals a tuple of it, and None means all axes."""
     if is_reduction and rank is not None:
         everything = tuple(range(rank))
         value = everything if value is None else value

@@ -1,1 +1,1 @@
-"""Graphs as text: printing, and reading it back."""
+"""Graphs as text: printing them and reading them back."""

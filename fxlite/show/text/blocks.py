@@ -1,5 +1,5 @@
-"""Text of control flow: the sub-graphs of a node as Python's ``if``, ``while`` and ``for``, and such
-text read back.
+"""Text of control flow: writing the sub-graphs of a node as Python's ``if``, ``while`` and ``for``, and
+reading such text back.
 
 In: a node with bodies. Out: lines of code, which Python runs and :func:`fxlite.parse` reads back::
 
@@ -9,10 +9,11 @@ In: a node with bodies. Out: lines of code, which Python runs and :func:`fxlite.
         i, total = add_1, add
     while_loop: (i64, f32[3]) = (i, total)
 
-A loop's carried values are assigned before it and at the end of its body; what a body captures is
-the value of that name around it. Names are those of the sub-graph, or nearest ones that are free.
+A loop's carried values are assigned before it and at the end of its body. A body reads the values
+that it captures by their names in the text around it. Names are those of the sub-graph, or similar
+ones that are free.
 
-In: such statements. Out: nodes. What a body reads of the text around it is captured.
+In: such statements. Out: nodes. The values that a body reads of the text around it are captured.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True)
 class Writer:
-    """How parts are written: the line of a node without bodies, an operand, the annotation of a
-    type, and where a node comes from (empty where that was just said). ``taken`` gives the names
-    that mean something else."""
+    """Functions that write parts: the line of a node without bodies, an operand, the annotation of a type,
+    and the place a node comes from (empty if it is that of the node before). ``taken`` gives the names
+    that are not free."""
 
     line: Callable[[Node], Line]
     value: Callable[[Any], str]
@@ -56,11 +57,11 @@ class Writer:
 
     @functools.cached_property
     def names(self) -> Names:
-        """Names in the text, which only bodies ask for."""
+        """The names in the text, which only bodies need."""
         return Names(self.taken())
 
     def lines(self, node: Node) -> Iterable[Line]:
-        """A node's lines."""
+        """The lines of a node."""
         bodies = bodies_of(node)
         if bodies:
             found: Iterator[Line] = getattr(self, f"_{node.target.name}")(node, **bodies)
@@ -115,7 +116,7 @@ class Writer:
         return f"{', '.join(names)} = {', '.join(values)}"
 
     def _body(self, body: SubGraph, inputs: Sequence[str]) -> tuple[list[Line], list[str]]:
-        """The lines of a body whose inputs are called so, and what its results are called."""
+        """The lines of a body with these names of inputs, and the names of its results."""
         graph, copies = body.copy()
         for node, text in zip(body.inputs, inputs, strict=True):
             object.__setattr__(copies[node], "name", text)
@@ -140,8 +141,8 @@ _BLOCKS = (ast.If, ast.For, ast.While)
 
 
 class BlockParser:
-    """The part of the parser that knows of blocks. ``values`` are those of the innermost body that
-    is being read, ``around`` the bodies around it with their values."""
+    """The part of the parser that reads blocks. ``values`` are those of the innermost body that is being
+    read, ``around`` has the bodies around it and their values."""
 
     graph: Graph
     values: dict[str, Node]
@@ -195,9 +196,9 @@ class BlockParser:
 
     # -- blocks --------------------------------------------------------------------------------
     def statements(self, body: Sequence[ast.stmt]) -> None:
-        """Read statements, loops with what stands before and after them."""
+        """Read statements; a loop is read together with the assignments before and after it."""
         left = deque(body)
-        if not any(isinstance(statement, _BLOCKS) for statement in body):  # as most texts
+        if not any(isinstance(statement, _BLOCKS) for statement in body):  # as in most texts
             while left:
                 self._statement(left.popleft())
         while left:
@@ -242,7 +243,7 @@ class BlockParser:
                 raise self.error(value, "expected a value, with a type, that the loop starts with")
         name, block, bodies, results = assigned_name(after), list(loop.body), [], list[tuple[Node, ...]]()
         if name is None:
-            raise self.error(after or loop, f"expected behind the loop: name = ({', '.join(names)})")
+            raise self.error(after or loop, f"expected after the loop: name = ({', '.join(names)})")
         limits: tuple[Any, ...] = ()
         if isinstance(loop, ast.While):
             with self._body() as body:
@@ -270,7 +271,7 @@ class BlockParser:
         self._control(after, op, (*limits, carried, captured), dict(zip(keys, made)), name, origin)
 
     def _control(self, at: Any, op: str, args: Any, kwargs: dict[str, Any], name: str, origin: Any) -> None:
-        """The node of a block, which is made behind those in its bodies but comes from before."""
+        """The node of a block. It is made after those in its bodies, but comes from the line before them."""
         last, self.origin = self.origin, origin
         made = self._new(at, "call_function", lookup(op), args, kwargs, name)
         self.origin = last
@@ -284,11 +285,11 @@ class BlockParser:
         if not is_range or call.func.id != "range" or len(call.args) != 2:  # type: ignore[attr-defined]
             raise self.error(loop.iter, "expected range(lower, upper)")
         if not isinstance(loop.target, ast.Name):
-            raise self.error(loop.target, "expected the name of the number of an iteration")
+            raise self.error(loop.target, "expected a name for the loop variable")
         return tuple(self._expression(a) for a in call.args)  # type: ignore[attr-defined]
 
     def _test(self, loop: ast.While, block: list[ast.stmt]) -> tuple[Node, list[ast.stmt]]:
-        """What decides whether a loop goes on, and the rest of its body."""
+        """The value that decides whether a loop goes on, and the rest of its body."""
         is_long = isinstance(loop.test, ast.Constant) and loop.test.value is True
         if not is_long:
             return self._value(loop.test), block
@@ -346,6 +347,6 @@ def _is_end(statement: ast.stmt) -> bool:
 def _finished(
     bodies: Sequence[BodyBuilder], results: Sequence[tuple[Node, ...]]
 ) -> tuple[tuple[Node, ...], list[SubGraph]]:
-    """What all of them capture, and the sub-graphs."""
+    """The values that the bodies capture, and the sub-graphs."""
     captured = tuple(dict.fromkeys(node for body in bodies for node in body.captured))
     return captured, [body.finish(r, captured) for body, r in zip(bodies, results)]

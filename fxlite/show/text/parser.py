@@ -1,17 +1,17 @@
-"""Reading a graph back from its text: ``parse(graph.text(full=True)) == graph``, also after an edit
-by hand.
+"""Reading a graph back from its text, which may have been edited by hand:
+``parse(graph.text(full=True)) == graph``.
 
-In: the exact text of a graph, or what ``print(graph)`` shows where that leaves out nothing. Out: a
+In: the exact text of a graph, or the output of ``print(graph)`` if that leaves out nothing. Out: a
 :class:`~fxlite.graph.graph.Graph`, or a ParseError that names the line and what was expected there.
-The text is taken apart with :mod:`ast` and never run.
+The text is parsed with :mod:`ast` and never run.
 
 Each line is ``name: type = expression``; an expression is a call ``ops.NAME(...)``, an operator on
 values (``x + y``, ``-x``, ``x @ w``), a weight ``self.fc.weight``, or a call of a leaf module
 ``self.head(x)``. Lines like ``B = x.shape[0]`` say where a named dim comes from and are skipped;
-``assert T <= 512`` is a guard, or with the comment ``declared`` a fact of a named dim. ``if``,
-``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.blocks`).
-Types may be left out; where they stand, they must agree with the op's rule. The comment on the
-right gives scope and location (file name, line); ``# weights:`` gives the types of weights.
+``assert T <= 512`` is a guard or, with the comment ``declared``, a fact of a named dim. ``if``,
+``while`` and ``for`` are nodes with sub-graphs (:mod:`fxlite.show.text.blocks`). Types may be left
+out; those that are given must agree with the op's type rule. The comment on the right gives scope and
+location (file name, line); ``# weights:`` gives the types of weights.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ class _Parser(BlockParser):
         return self.graph
 
     def _refuse_shortened(self) -> None:
-        """Raise the error for a text that stands for more than it says."""
+        """Raise ParseError for a text that leaves out parts of its graph."""
         for number, line in enumerate(self.lines, 1):
             if _SHORTENED.match(line):
                 raise self.error(number, "this text leaves out something; fx.parse reads graph.text(full=True)")
 
     def _reserve(self, function: ast.FunctionDef) -> None:
-        """Keep the names of the text for their lines: weights get other ones. Note which of the
-        weights in the comment are read."""
+        """Reserve the names in the text for their lines, so that weights get other ones. Note which of
+        the weights in the comment are read."""
         if self.weight_types:
             read = weights_in(self.text)
             self.listed = [t for t in reversed(self.weight_types) if t in read]
@@ -201,7 +201,7 @@ class _Parser(BlockParser):
             raise self.error(statement, f"{name} has a type but no value")
         if isinstance(statement, ast.Assign):
             if isinstance(value, ast.Name) and self.values.get(name) is not None:
-                return  # x_1 = x: the name inside for a parameter
+                return  # x_1 = x: another name for a parameter
             if self._reads_a_shape(value):
                 self.dims.add(name)  # B = x.shape[0]
                 return
@@ -243,8 +243,8 @@ class _Parser(BlockParser):
         )
 
     def _read_origin(self, statement: ast.stmt) -> None:
-        """Scope and location from the comment on the right or on the line before; without one they
-        are those of the line before."""
+        """Read scope and location from the comment on the right or on the line before; without a comment
+        they are those of the line before."""
         comment = self._comment(statement)
         if not comment:
             comment = self._comment_before(statement)
@@ -255,14 +255,14 @@ class _Parser(BlockParser):
         self.origin = self.origins[comment]
 
     def _comment(self, statement: ast.stmt) -> str:
-        """What stands behind a line's ``#``."""
+        """The text after a line's ``#``."""
         last = statement.test if isinstance(statement, ast.If) else statement
         end = last.end_lineno or last.lineno
         text = cut(self.lines[end - 1], last.end_col_offset or 0, None).strip(": ")
         return text[1:].strip() if text.startswith("#") else ""
 
     def _comment_before(self, statement: ast.stmt) -> str:
-        """The comment on the line before, and on those above that it goes on from."""
+        """The comment on the line before, which may have begun on lines above."""
         place, parts = statement.lineno - 2, list[str]()
         while (text := self.lines[place].strip()).startswith("#"):
             parts.insert(0, text[1:].strip())
@@ -281,7 +281,7 @@ class _Parser(BlockParser):
             self.check_declared(at, node, declared)
 
     def check_declared(self, at: ast.stmt, node: Node, declared: Any) -> None:
-        """The type that a line says is that of the node."""
+        """Raise ParseError if the type in a line is not that of the node."""
         if node.type is not None and not types_equal(node.type, declared):
             raise self.error(
                 getattr(at, "annotation", at), f"{assigned_name(at)} is declared {declared}, but it is {node.type}"
@@ -337,7 +337,7 @@ class _Parser(BlockParser):
         raise self.error(value, f"expected a value, not {ast.unparse(value)!r}")
 
     def _has_tensor(self, value: ast.expr) -> bool:
-        """True where an operator surely has a tensor operand; the rest is tried as a literal."""
+        """True if an expression certainly has a tensor operand; the rest is tried as a literal."""
         if isinstance(value, ast.BinOp):
             return self._has_tensor(value.left) or self._has_tensor(value.right)
         if isinstance(value, ast.UnaryOp):
@@ -363,7 +363,7 @@ class _Parser(BlockParser):
 
     def _weight(self, value: ast.expr) -> Node:
         wanted = self._path(value)
-        while wanted not in self.weights:  # those named before it in the comment come first
+        while wanted not in self.weights:  # those before it in the comment are made first
             target = self.listed.pop() if wanted in self.listed else wanted
             declared = self.weight_types.get(target)
             inner = self.graph
@@ -465,7 +465,7 @@ class _Parser(BlockParser):
             raise self.error(value, str(error)) from None
 
     def _complex(self, value: ast.expr) -> complex | None:
-        """``1+2j`` or ``complex(inf, 0.0)``; None for another expression."""
+        """``1+2j`` or ``complex(inf, 0.0)``; None for any other expression."""
         if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
             imaginary = value.right
             if not isinstance(imaginary, ast.Constant) or type(imaginary.value) is not complex:
@@ -513,8 +513,8 @@ def _is_complex(value: ast.expr) -> bool:
 
 
 def _op_name(function: ast.expr) -> str | None:
-    """``ops.relu`` -> ``relu``; likewise ``ops.wrapped.helpers.scale``, a function given
-    to fx.wrap; None for what is no op."""
+    """``ops.relu`` -> ``relu``; likewise ``ops.wrapped.helpers.scale``, a function that was given to
+    fx.wrap; None for anything that is not an op."""
     parts: list[str] = []
     while isinstance(function, ast.Attribute):
         parts.append(function.attr)
@@ -524,7 +524,7 @@ def _op_name(function: ast.expr) -> str | None:
 
 
 def _all_assigned(statements: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names that lines define, those in loops and branches too."""
+    """The names that lines define, including those in loops and branches."""
     for statement in statements:
         name = assigned_name(statement)
         if name is not None:
@@ -536,9 +536,9 @@ def _all_assigned(statements: Iterable[ast.stmt]) -> Iterator[str]:
             yield from _all_assigned(getattr(statement, block, ()))
 
 
-# -- errors, which put a caret under what is wrong -------------------------------------------------
+# -- errors, with a caret under the wrong place ----------------------------------------------------
 def error_at(lines: Sequence[str], at: ast.AST | int, message: str) -> ParseError:
-    """``at`` is a part of the tree, which gets carets, or the number of a line."""
+    """The error at ``at``: a part of the tree, which gets carets, or the number of a line."""
     number = at if isinstance(at, int) else getattr(at, "lineno", 1)
     line = lines[number - 1] if 0 < number <= len(lines) else ""
     if isinstance(at, int) or not isinstance(at, (ast.expr, ast.stmt, ast.arg)):
@@ -561,7 +561,7 @@ def cut(line: str, start: int, end: int | None) -> str:
     return line[start:end] if line.isascii() else line.encode()[start:end].decode()
 
 
-# -- comments: types of weights, and where each value comes from -----------------------------------
+# -- comments: types of weights, and the places that values come from ------------------------------
 _STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _WEIGHT = re.compile(rf"({_STRING}|[^\s,\"']+) (\w+(?:\[[^\]]*\])?)")
 _SCOPE = re.compile(r"([\w.]*) ?\((\w+)\)")
@@ -575,9 +575,9 @@ _STEP = re.compile(rf"\[({_STRING})\]|(\w+)")
 
 
 def listed_weights(lines: Iterable[str]) -> dict[str, TensorType | None]:
-    """Path -> type of the weights that the comment lists, in its order."""
+    """The types of the weights that the comment lists, by path and in its order."""
     parts: list[str] = []
-    last = 0  # line of the comment so far
+    last = 0  # the last line of the comment so far
     for number, line in enumerate(lines):
         text = line.lstrip()
         if not text.startswith("#"):
@@ -598,18 +598,18 @@ def _unquoted(text: str) -> str:
 
 
 def called_inputs(lines: Iterable[str]) -> dict[str, str]:
-    """What inputs are called whose parameters have other names: ``# input: _self is self``."""
+    """The names of the inputs whose parameters are called differently: ``# input: _self is self``."""
     return {found[1]: found[2] for line in lines if (found := _CALLED.match(line))}
 
 
 def weights_in(text: str) -> set[str]:
-    """Paths after ``self`` anywhere in the text."""
+    """The paths after ``self`` anywhere in the text."""
     found = {*_SELF_PATH.findall(text)}
     return {".".join(_unquoted(a or b) for a, b in _STEP.findall(path)) for path in found}
 
 
 def origin_of(comment: str) -> tuple[Scope | None, Location | None]:
-    """Scope and location from ``fc (Linear), model.py:31``; None for what is not there."""
+    """Scope and location from ``fc (Linear), model.py:31``; None for each that is missing."""
     scope, place = None, None
     found = _PLACE.search(comment)
     if found:

@@ -1,10 +1,10 @@
-"""Exact text of graphs: code with a type on every line, and the code that runs.
+"""The exact text of graphs (code with a type on every line), and the code that runs.
 
-In: graphs. Out: strings. ``graph_text`` leaves out nothing, has one line for each node and parses
-back with :func:`fxlite.parse`; ``forward_code`` is the same text as a Python function, and
+In: graphs. Out: strings. ``graph_text`` leaves out nothing, has one line for each node, and is read
+back by :func:`fxlite.parse`; ``forward_code`` is the same text as a Python function, and
 ``executable_code`` is that function stripped for running, which :func:`compile_forward` compiles.
-Tracebacks and debuggers show the readable text, which is written only when somebody looks. What
-``print(graph)`` shows is made of the same lines in :mod:`fxlite.show.text.reading`.
+Tracebacks and debuggers show the readable text, which is written only on demand.
+:mod:`fxlite.show.text.reading` makes what ``print(graph)`` shows of the same lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fxlite.types.tensor_type import TensorType
 
 # -- values ----------------------------------------------------------------------------------------
 def path_text(path: str, is_attribute: Callable[[str], bool]) -> str:
-    """``layers.0.weight`` -> ``self.layers[0].weight``; names that cannot be attributes are keys,
+    """``layers.0.weight`` -> ``self.layers[0].weight``; names that cannot be attributes become keys:
     ``self.heads["class"].weight``."""
     return "self" + "".join(
         f"[{part}]"
@@ -46,7 +46,7 @@ def path_text(path: str, is_attribute: Callable[[str], bool]) -> str:
 
 @functools.cache
 def attribute_text(target: str) -> str:
-    """The text of a weight or module of a GraphModule, see :func:`path_text`."""
+    """The text of a weight or module of a GraphModule; see :func:`path_text`."""
     return path_text(target, _is_attribute)
 
 
@@ -88,8 +88,8 @@ def _float_text(value: float, words: Words) -> str:
 
 
 def complex_text(value: complex, word: str = "complex", part_text: Callable[[float], str] = repr) -> str:
-    """A complex number as Python text that gives its parts, the signs of zeros included: ``2j``,
-    ``(1+2j)``, ``(-1j)``, or ``complex(0.0, -1.0)``, which ``0-1j`` is, too, and ``-1j`` is not."""
+    """A complex number as Python text that gives exactly its parts, including the signs of zeros: ``2j``,
+    ``(1+2j)``, ``(-1j)``, or ``complex(0.0, -1.0)``, which ``0-1j`` equals, but ``-1j`` does not."""
     real, imag = value.real, value.imag
     signs = math.copysign(1, real), math.copysign(1, imag)
     if math.isfinite(real) and math.isfinite(imag):
@@ -108,7 +108,7 @@ def dim_text(dim: Any, words: Words) -> str:
 
 
 def _in_words(text: str, words: Words) -> str:
-    """Text of dims, in which functions are called by ``words``."""
+    """The text of dims with functions spelt as in ``words``."""
     if words is USUAL:
         return text
     return re.sub(r"\b(Min|Max|Mod)(?=\()", lambda found: str(getattr(words, found[0])), text)
@@ -118,8 +118,8 @@ _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
 def has_operator(node: Node) -> bool:
-    """Whether a call is written with an operator. NumPy's ``**`` squares bools in another dtype
-    than np.power, so that a power of bools is written as a call."""
+    """Whether a call is written with an operator. A power of bools is not: NumPy's ``**`` gives their
+    square another dtype than np.power."""
     symbol = node.target.symbol
     if symbol != "**" or node._kwargs:
         return bool(symbol) and not node._kwargs
@@ -155,7 +155,7 @@ def call_text(node: Node, words: Words = USUAL) -> str:
 
 
 def type_text(type: Any) -> str:
-    """A type, or nested tuples, lists and dicts of them, as text: ``(f32[B,4], i64[B])``."""
+    """A type, or nested tuples, lists and dicts of types, as text: ``(f32[B,4], i64[B])``."""
     if isinstance(type, (tuple, list)):
         return f"({', '.join(map(type_text, type))}{',' if len(type) == 1 else ''})"
     if isinstance(type, dict):
@@ -168,8 +168,8 @@ def _key_text(key: Any) -> str:
 
 
 def remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
-    """``write``, with its answers kept by the identity of the value. Only for the length of one
-    walk over a graph, which keeps the values alive; most nodes share their types and scopes."""
+    """``write`` with its results kept by the identity of the value. For one walk over a graph only, as the
+    graph keeps the values alive; most nodes share their types and scopes."""
     known: dict[int, str] = {}
 
     def remembered(value: Any) -> str:
@@ -182,7 +182,7 @@ def remembering(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def annotation_of(type: Any) -> str:
-    """``: f32[B,4]``, what stands behind a name; nothing without a type."""
+    """``: f32[B,4]``, the annotation of a name; empty without a type."""
     return f": {type_text(type)}" if type is not None else ""
 
 
@@ -197,7 +197,7 @@ def node_line(node: Node, words: Words = USUAL) -> str:
 
 
 def remark_on(output: Node) -> str:
-    """The comment behind the results: which of them are written into inputs, and which have fewer elements."""
+    """The comment on the results: which of them are written into inputs, and which have fewer elements."""
     return _written(output) + _counted(output)
 
 
@@ -214,12 +214,12 @@ def _written(output: Node) -> str:
 
 
 def state_text(target: str, path: str) -> str:
-    """``self.cache``, with the name of its input where that is not the usual one."""
+    """``self.cache``, followed by the name of its input if that is not the usual one."""
     return f"self.{path}" + (f" as {target}" if target != state_target(path, ()) else "")
 
 
 def _counted(output: Node) -> str:
-    """A comment that says of which results the first elements count: ``take: f32[sum ≤ N]``."""
+    """A comment that says which results have only so many valid elements: ``take: f32[sum ≤ N]``."""
     said: list[str] = []
     for elements, cuts in result_leaves(output.graph):
         if cuts and isinstance(elements, Node):
@@ -237,18 +237,18 @@ def _signature(graph: Graph, words: Words) -> str:
         default = f" = {value_text(node.args[0], words)}" if node.args else ""
         has_default = has_default or bool(node.args)
         if has_default and not node.args:
-            default = " = ..."  # it has none, but stands behind one that has
+            default = " = ..."  # it has none, but a parameter before it has
         parts.append(f"{_parameter(node)}{annotation_of(node.type)}{default}")
     return ", ".join(parts)
 
 
 def _parameter(node: Node) -> str:
-    """Name of an input's parameter: the program's, but for ``self``, which is the module."""
+    """The name of an input's parameter: that in the program, except for ``self``, which is the module."""
     return node.name if node.target == "self" else str(node.target)
 
 
 def _head_lines(graph: Graph, words: Words) -> Iterator[str]:
-    """What stands in the body before the nodes: other names for inputs, and named dims."""
+    """The lines of the body before the nodes: other names for inputs, and named dims."""
     for node in graph.placeholders:
         if node.name != _parameter(node):
             yield f"{node.name} = {node.target}"
@@ -256,8 +256,8 @@ def _head_lines(graph: Graph, words: Words) -> Iterator[str]:
 
 
 def condition_lines(graph: Graph, words: Words = USUAL) -> Iterator[tuple[str, str]]:
-    """(code, comment) of what a call's named dims must fulfil: ``assert T <= 512`` and where that
-    is said, ``declared`` for the facts of a named dim."""
+    """(code, comment) for each condition on the named dims of a call: ``assert T <= 512``, and the place
+    it comes from, or ``declared`` for the facts of a named dim."""
     for dim in graph.declared_dims.values():
         yield f"assert {_in_words(facts_text(dim), words)}", "declared"
     for guard in graph.guards:
@@ -278,7 +278,7 @@ def _lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
 
 
 def first_lines(graph: Graph, words: Words) -> Iterator[tuple[str, str]]:
-    """(code, comment) for each line of the body that stands before the nodes."""
+    """(code, comment) for each line of the body before the nodes."""
     yield from ((line, "") for line in _head_lines(graph, words))
     yield from condition_lines(graph, words)
 
@@ -290,7 +290,7 @@ def node_lines(
     origin: Callable[[Node], str],
     nodes: Iterable[Node] | None = None,
 ) -> Iterator[tuple[Node, Iterable[tuple[str, str]]]]:
-    """The nodes that have lines, with these; of ``nodes``, or of all."""
+    """The nodes (of ``nodes``, or of all) that have lines, with their lines."""
     writer = _writer(graph, words, annotation, origin)
     for node in graph.nodes if nodes is None else nodes:
         op = node.op
@@ -303,7 +303,7 @@ def node_lines(
 
 
 def origins() -> Callable[[Node], str]:
-    """What to say of where a node comes from: nothing where that was said of the one before."""
+    """A function that gives the place a node comes from, or nothing if it is that of the node before."""
     places: dict[Any, str] = {}
     scope = loc = None
     shown = scope_text = place_text = ""
@@ -329,7 +329,7 @@ def origins() -> Callable[[Node], str]:
 
 
 def _writer(graph: Graph, words: Words, annotation: Callable[[Any], str], origin: Callable[[Node], str]) -> Writer:
-    """Writes the nodes of a graph."""
+    """The writer of a graph's nodes."""
 
     def taken() -> set[str]:
         found = {*words, "self", *(str(node.target) for node in graph.placeholders)}
@@ -367,8 +367,8 @@ def _dim_lines(graph: Graph, words: Words) -> Iterator[str]:
 def dims_read(
     inputs: Iterable[Node], needed: Container[str]
 ) -> tuple[list[tuple[Node, dict[int, str]]], list[tuple[str, Node, int, Any, Any]]]:
-    """Where named dims are read off shapes: for inputs the names of axes, and (name, input, axis,
-    scale, offset) where a size is ``scale * name + offset``."""
+    """The axes that named dims are read off: the names of axes by input, and (name, input, axis, scale,
+    offset) if a size is ``scale * name + offset``."""
     bound: set[str] = set()
     plain, pending, solved = [], list[tuple[Any, Node, int]](), []
     for node in inputs:
@@ -417,7 +417,7 @@ def weights_comment(graph: Graph, width: int = 100) -> list[str]:
 
 # -- whole texts -----------------------------------------------------------------------------------
 def graph_text(graph: Graph) -> str:
-    """Readable code, a type on every line, where it comes from on the right."""
+    """Readable code, with a type on every line, and the place it comes from on the right."""
     words = words_of(graph)
     lines = [*function_head(graph, words), *weights_comment(graph)]
     lines += (f"    {with_comment(code, comment)}" for code, comment in _lines(graph, words))
@@ -425,15 +425,15 @@ def graph_text(graph: Graph) -> str:
 
 
 def _nothing(graph: Graph) -> list[str]:
-    """What stands in the body of a graph that has inputs and weights at most, as one that is still
-    to be written."""
+    """The body of a graph that has only inputs and weights, or not even those, as one that is still to be
+    written."""
     given = ("placeholder", "get_attr")
     return ["    pass"] if all(node.op in given for node in graph.nodes) else []
 
 
 def function_head(graph: Graph, words: Words, width: int = 0) -> list[str]:
-    """The function's head, which is broken at ``width`` columns, and what stands before the body's
-    lines: imports of words, and what the parameter ``_self`` is called."""
+    """The function's head, broken at ``width`` columns, and the first lines of its body: imports of words,
+    and the name of the parameter ``_self``."""
     head = f"def forward({_signature(graph, words)}):"
     lines = words.import_lines(itertools.chain([head], (c for c, _ in _lines(graph, words))))
     lines += wrap_code(head, width) if width else [head]
@@ -442,7 +442,7 @@ def function_head(graph: Graph, words: Words, width: int = 0) -> list[str]:
 
 
 def with_comment(code: str, comment: str) -> str:
-    """A line with a comment on its right, if there is one."""
+    """A line with its comment, if there is one, on its right."""
     if not comment:
         return code
     return f"{code}  # {comment}" if code else f"# {comment}"
@@ -452,15 +452,15 @@ FUTURE_IMPORT = "from __future__ import annotations\n\n\n"
 
 
 def forward_code(graph: Graph) -> str:
-    """Source of the function that runs the graph: ``def forward(self, x): ...``."""
+    """The source of the function that runs the graph: ``def forward(self, x): ...``."""
     return f"{FUTURE_IMPORT}{graph_text(graph)}\n"
 
 
 def executable_code(graph: Graph) -> str:
-    """The function of :func:`forward_code` for running: no types and comments, which would double
-    the time to compile it, and values are deleted behind their last use, which frees their memory.
+    """The function of :func:`forward_code` for running: without types and comments, which would double
+    the time to compile it. Values are deleted after their last use, to free their memory.
 
-    Every expression has the line and column it has in :func:`forward_code`, so that tracebacks can
+    Every expression has the same line and column as in :func:`forward_code`, so that tracebacks can
     show the readable text."""
     words = words_of(graph)
     lines = [*function_head(graph, words), *weights_comment(graph)]
@@ -478,8 +478,8 @@ def executable_code(graph: Graph) -> str:
 
 
 def _deletions(graph: Graph) -> dict[Node, str]:
-    """For each node the names of the values it reads last. The inputs are not among them: the
-    caller holds those."""
+    """For each node the names of the values of which it is the last reader. The inputs are not among
+    them: the caller holds those."""
     seen: set[Node] = set()
     dead: dict[Node, str] = {}
     for node in reversed(graph.nodes):
@@ -500,7 +500,7 @@ _numbers = itertools.count()
 
 
 def words_in_code() -> dict[str, Any]:
-    """The names that regenerated code reads, with what they stand for."""
+    """The names that regenerated code reads, with their values."""
     from fxlite.show.text import words
 
     return {word: getattr(words, word) for word in words.USUAL._fields}
@@ -508,7 +508,7 @@ def words_in_code() -> dict[str, Any]:
 
 def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
     """The graph's code as a function of the module and the inputs; ``name`` is for tracebacks."""
-    # not "<...>" from end to end: linecache asks nobody for the lines of such files
+    # not "<...>" from end to end: linecache does not look for the lines of such files
     filename = f"<fxlite>/{re.sub(r'[^ -~]', '_', name)}_{next(_numbers)}.py"
     namespace = words_in_code()
     exec(compile(executable_code(graph), filename, "exec"), namespace)
@@ -523,10 +523,10 @@ def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
     return namespace["forward"]  # type: ignore[no-any-return]
 
 
-# -- long lines, broken as ruff would --------------------------------------------------------------
+# -- long lines, broken as ruff breaks them --------------------------------------------------------
 def wrap_code(line: str, width: int = 100) -> list[str]:
-    """A line of Python in lines of at most ``width`` columns, as ruff would break its outermost
-    brackets; left as it is where there are none."""
+    """A line of Python in lines of at most ``width`` columns, broken at its outermost brackets as ruff
+    does; left as it is if there are none."""
     is_head = line.lstrip().startswith("def ")
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
@@ -555,7 +555,7 @@ _BRACKET = re.compile(r"[(\[{]")
 
 
 def _inside(line: str, start: int) -> str | None:
-    """What stands between the bracket at ``start`` and its partner, if little follows that."""
+    """The text between the bracket at ``start`` and its partner, if little follows after that."""
     for position, depth in _outside_quotes(line, start):
         if depth == 0:
             rest = line[position + 1 :]
@@ -575,7 +575,7 @@ def _split(text: str) -> list[str]:
 
 
 def _outside_quotes(text: str, start: int) -> Iterator[tuple[int, int]]:
-    """The positions of characters outside quotes, and in how many brackets one is behind each."""
+    """The positions of characters outside quotes, each with the depth of brackets after it."""
     depth, quote = 0, ""
     for position in range(start, len(text)):
         c = text[position]

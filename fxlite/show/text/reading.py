@@ -1,22 +1,22 @@
-"""What ``print(graph)`` shows: the text of a graph for a reader, and a table of its nodes.
+"""The output of ``print(graph)``: the text of a graph for a reader, and a table of its nodes.
 
-In: a graph, and how many columns there are. Out: text in which
+In: a graph, and the number of columns. Out: text in which
 
 - lines fit: long calls are broken at their brackets, and a comment that says where a node comes from
-  stands on the line before where it does not fit on the right;
-- names and types stand in columns;
-- what repeats is shown once: ``# ×12: layers.1 … layers.11 are the same``;
-- weights are listed at the end where three lines hold them, and otherwise counted.
+  is on the line before if it does not fit on the right;
+- names and types are aligned in columns;
+- repeated parts are shown once: ``# ×12: layers.1 … layers.11 are the same``;
+- weights are listed at the end if three lines can hold them, and otherwise counted.
 
-The columns are those of the terminal. Where the output is not a terminal they are 100, unless the
+The number of columns is that of the terminal. If the output is not a terminal, it is 100, unless the
 environment variable ``COLUMNS`` says otherwise, so that files and pipes do not depend on where a
 program was started.
 
-``str(graph)`` never has colours, since nobody knows where it goes; ``graph.print()`` and ``fxlite
-trace`` print the same text coloured on a terminal, with a link to each line of the user's program.
-``graph.text(full=True)`` is the exact text: every node on a line of its own and every weight, equal
-for equal graphs, whatever the terminal. :func:`fxlite.parse` reads it back. It reads the text for a
-reader, too, as long as that leaves out nothing, and otherwise raises an error that names
+``str(graph)`` never has colours, since its destination is unknown; ``graph.print()`` and ``fxlite
+trace`` print the same text in colours on a terminal, with a link to each line of the user's program.
+``graph.text(full=True)`` is the exact text: it has every node on a line of its own, and every weight,
+and is equal for equal graphs, whatever the terminal. :func:`fxlite.parse` reads it back. It also reads
+the text for a reader if that leaves out nothing, and otherwise raises an error that names
 ``full=True``.
 """
 
@@ -65,29 +65,29 @@ if TYPE_CHECKING:
 
     from fxlite.graph.graph_module import GraphModule
 
-#: A list of weights that takes more lines is a count.
+#: Weights whose list takes more lines are counted instead.
 _LISTED_LINES = 3
-#: Columns of names and types at most, from 100 columns on and below that; longer ones stick out.
+#: The widest columns of names and types, from 100 columns on and below; longer texts stick out.
 _WIDE, _NARROW = (24, 30), (14, 22)
 _NODES_WITH_LINES = ("call_function", "call_module")
 
 
 def text_of(graph: Graph, *, full: bool = False, weights: bool = False, width: int | None = None) -> str:
-    """The text of a graph: for a reader with ``width`` columns, or exact (``full``). ``weights``
-    lists all of them, however many there are."""
+    """The text of a graph: for a reader with ``width`` columns, or exact (``full``). With ``weights``, all
+    weights are listed, however many there are."""
     if full:
         return graph_text(graph)
     return "\n".join(_fitted(graph, width or output_width(), weights, fold=True, align=True))
 
 
 def code_text(graph: Graph) -> str:
-    """Source of the function that runs the graph, ``def forward(self, x): ...``: all nodes, with
-    lines of at most the width of the output."""
+    """The source of the function that runs the graph, ``def forward(self, x): ...``: all nodes, in lines
+    no wider than the output."""
     return f"{FUTURE_IMPORT}" + "\n".join(_fitted(graph, output_width(), weights=True)) + "\n"
 
 
 def readable(module: GraphModule, width: int | None = None) -> str:
-    """The module as a class with its forward."""
+    """The module as the source of a class with its ``forward``."""
     name = re.sub(r"\W", "_", module.name, flags=re.ASCII)
     name = name if outside_text.is_name(name) else f"_{name}"
     body = textwrap.indent(text_of(module.graph, width=(width or output_width()) - 4), "    ")
@@ -97,19 +97,19 @@ def readable(module: GraphModule, width: int | None = None) -> str:
 def print_graph(
     graph: Graph, *, full: bool = False, weights: bool = False, console: Console | None = None, width: int | None = None
 ) -> None:
-    """Print the text of a graph, on a terminal in colours and with links."""
+    """Print the text of a graph; on a terminal, in colours and with links."""
     console = console or output_console()
     print_code(console, text_of(graph, full=full, weights=weights, width=width or console.width), links(graph))
 
 
 def print_readable(module: GraphModule) -> None:
-    """Print :func:`readable`, on a terminal in colours and with links."""
+    """Print :func:`readable`; on a terminal, in colours and with links."""
     print_code(output_console(), readable(module), links(module.graph))
 
 
 def links(graph: Graph) -> dict[str, str]:
-    """Addresses of the user's lines by what the text calls them, ``model.py:31``. Left out are
-    files that are not there, and names that mean lines of several files."""
+    """The addresses of the user's lines by their names in the text, such as ``model.py:31``. Files that do
+    not exist and names that mean lines of several files are left out."""
     places = {(n.loc.short, n.loc.file, n.loc.line) for n in graph.nodes if n.loc is not None}
     places |= {(g.loc.short, g.loc.file, g.loc.line) for g in graph.guards if g.loc is not None}
     count = Counter(short for short, _, _ in places)
@@ -150,13 +150,13 @@ def _fitted(graph: Graph, width: int, weights: bool, fold: bool = False, align: 
 
 
 def node_text(node: Node, width: int) -> str:
-    """A node's line with its place, in lines of at most ``width`` columns."""
+    """A node's line and its place, in lines of at most ``width`` columns."""
     origin = outside_text.comment(node.origin).strip() if node.op != "output" else ""
     return "\n".join(_broken(node_line(node), origin, width, ""))
 
 
 def _broken(code: str, comment: str, width: int, indent: str = "    ") -> list[str]:
-    """A line in lines of at most ``width`` columns, as far as there are brackets."""
+    """A line in lines of at most ``width`` columns, as far as brackets allow."""
     whole = f"{indent}{with_comment(code, comment)}"
     if len(whole) <= width:
         return [whole]
@@ -173,8 +173,8 @@ def _broken(code: str, comment: str, width: int, indent: str = "    ") -> list[s
 
 
 def broken_code(code: str, width: int) -> list[str]:
-    """A line of code in lines of at most ``width`` columns, as far as there are brackets; the call
-    stands below the name where both together are too long."""
+    """A line of code in lines of at most ``width`` columns, as far as brackets allow; the call is below
+    the name if both together are too long."""
     lines = wrap_code(code, width)
     left, sign, right = code.partition(" = ")
     if len(lines[0]) > width and sign and lines[0].endswith("(") and len(left) + 4 <= width:
@@ -184,7 +184,7 @@ def broken_code(code: str, width: int) -> list[str]:
 
 
 def _filled(lines: Sequence[str], width: int) -> list[str]:
-    """Arguments that stand on lines of their own, as many on each line as fit."""
+    """Arguments that were on lines of their own, as many on each line as fit."""
     found = list(lines[:1])
     for line in lines[1:]:
         text = line.lstrip()
@@ -207,7 +207,7 @@ def _aligned(node: Node, code: str, annotation: str, columns: tuple[int, int]) -
 
 
 def _columns(nodes: Sequence[Node], width: int) -> tuple[int, int]:
-    """Widths of the columns of names and types."""
+    """The widths of the columns of names and types."""
     most = _WIDE if width >= 100 else _NARROW
     lengths = {(len(n.name), len(type_text(n.type))) for n in nodes if n.op in _NODES_WITH_LINES and n.type is not None}
     names, types = (max((pair[i] for pair in lengths if pair[i] <= most[i]), default=0) for i in (0, 1))
@@ -215,7 +215,7 @@ def _columns(nodes: Sequence[Node], width: int) -> tuple[int, int]:
 
 
 def _weights(graph: Graph, width: int, all_of_them: bool) -> list[str]:
-    """The list of weights, or how many there are."""
+    """The list of weights, or their number."""
     listed = weights_comment(graph, width)
     if all_of_them or len(listed) <= _LISTED_LINES:
         return listed
@@ -226,7 +226,7 @@ def _weights(graph: Graph, width: int, all_of_them: bool) -> list[str]:
     return textwrap.wrap(text, width, initial_indent="    # ", subsequent_indent="    #   ")
 
 
-# -- what repeats ----------------------------------------------------------------------------------
+# -- repeated parts --------------------------------------------------------------------------------
 def _runs(shown: Iterable[Node | str]) -> Iterator[list[Node] | str]:
     run: list[Node] = []
     for item in shown:
@@ -240,7 +240,7 @@ def _runs(shown: Iterable[Node | str]) -> Iterator[list[Node] | str]:
 
 
 def _shown(graph: Graph) -> Iterator[Node | str]:
-    """The nodes that have lines, and folds between them."""
+    """The nodes that have lines, and the texts of folds between them."""
     found = outline(graph, left_out=lambda node: node.op == "get_attr")
     nodes, hidden = found.nodes, [False] * len(found.nodes)
     folds: dict[int, list[str]] = {}
@@ -279,21 +279,21 @@ def _fold_text(part: Part, nodes: Sequence[Node], places: dict[Node, int]) -> st
 
 
 def _path(nodes: Iterable[Node]) -> str:
-    """The module that all of the nodes are in; empty for the root."""
+    """The path of the module that all of the nodes are in; empty for the root."""
     paths = [node.scope.path.split(".") if node.scope is not None else [] for node in nodes]
     return ".".join(steps[0] for steps in itertools.takewhile(lambda steps: len({*steps}) == 1, zip(*paths)))
 
 
 # -- tables ----------------------------------------------------------------------------------------
 def print_table(graph: Graph) -> None:
-    """Print opcode, name, type, value and place of every node as a table."""
+    """Print a table with the opcode, name, type, value and place of every node."""
     console = output_console()
     show(console, node_table(graph, console.width))
 
 
 def node_table(graph: Graph, width: int = 100) -> Table:
-    """The table of :func:`print_table`, a line for each node, of at most ``width`` columns. What
-    does not fit ends in ``…``; origins are there from 100 columns on, opcodes from 120."""
+    """The table of :func:`print_table`, with a line for each node, in at most ``width`` columns. Texts
+    that do not fit end in ``…``; origins are shown from 100 columns on, opcodes from 120."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,8 +1,8 @@
-"""The words that a graph's text uses itself, and how it writes them where they mean something else.
+"""The words that a graph's text needs itself, and how they are written if the graph uses them as names.
 
 In: a graph. Out: :class:`Words`. A graph may have inputs and named dims called ``inf`` or ``ops``;
-its text then begins with ``from fxlite.show.text.words import inf as inf_``, which Python and
-:func:`fxlite.parse` both understand. What the words mean stands here for the function that runs it.
+its text then begins with ``from fxlite.show.text.words import inf as inf_``, which both Python and
+:func:`fxlite.parse` understand. The function that runs the text gets the words' values from here.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ slice, complex = slice, complex
 
 
 def Mod(a: int, b: int) -> int:
-    """The remainder of a size."""
+    """The remainder of a size ``a`` divided by ``b``."""
     return a % b
 
 
 def range(lower: Any, upper: Any) -> Iterator[np.int64]:
-    """The numbers of a loop's iterations, which are i64."""
+    """The values of a loop variable, which are i64."""
     return map(np.int64, builtins.range(int(lower), int(upper)))
 
 
 class Words(NamedTuple):
-    """How a text writes each word."""
+    """The spelling of each word in a text."""
 
     ops: str = "ops"
     inf: str = "inf"
@@ -50,8 +50,7 @@ class Words(NamedTuple):
     range: str = "range"
 
     def import_lines(self, code: Iterable[str]) -> list[str]:
-        """What a text begins with that writes words of its code in other spellings: one line, or
-        none."""
+        """The import that a text begins with if its code spells words differently: one line, or none."""
         if self is USUAL:
             return []
         found = set(re.findall(r"\w+", "\n".join(code)))
@@ -64,8 +63,8 @@ _NUMBERS = {"inf": inf, "nan": nan}
 
 
 def words_of(graph: Graph) -> Words:
-    """The words of a graph's text: the usual ones, but for those that name an input, a value or a
-    dim of the graph."""
+    """The words of a graph's text: the usual ones, except those that name an input, a value or a dim of
+    the graph."""
     inputs = graph.placeholders
     taken = {"self", *(str(node.target) for node in inputs)} | graph._store.namer.taken
     if taken.isdisjoint(USUAL):
@@ -83,8 +82,8 @@ def words_of(graph: Graph) -> Words:
 
 
 class _Usual(ast.NodeTransformer):
-    """Writes words as usual again. Calls and numbers are told apart from values by where they
-    stand, so that nothing becomes ambiguous by that."""
+    """Writes words as usual again. This makes nothing ambiguous, as the position of a word tells calls and
+    numbers from values."""
 
     def __init__(self, usual: dict[str, str]) -> None:
         self.usual = usual
@@ -106,7 +105,7 @@ class _Usual(ast.NodeTransformer):
 
 
 def with_usual_words(tree: ast.Module) -> ast.Module:
-    """A text's tree without what :meth:`Words.import_lines` introduces."""
+    """The tree of a text without the spellings that :meth:`Words.import_lines` introduces."""
     usual: dict[str, str] = {}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module == __name__:
