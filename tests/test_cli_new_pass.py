@@ -76,8 +76,8 @@ def test_scaffolded_files_are_in_the_project_s_style(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("no-name", "'no-name' is no name for a pass"),
-        ("class", "'class' is no name for a pass"),
+        ("no-name", "'no-name' cannot be the name of a pass"),
+        ("class", "'class' cannot be the name of a pass"),
         ("cse", "there is a pass cse already"),
         ("json", "json.py would hide the module json"),
         ("here", "here.py exists"),

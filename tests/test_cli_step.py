@@ -100,7 +100,7 @@ def test_arrows_node_graph_values_and_unknown_keys(
     assert "no rewrite is about a node 'nobody'" in screens[6]
     assert "results:" in screens[6] and "results:" not in screens[7]
     assert "def forward(self, x: f32[B,3,2,2]):" in screens[8]
-    assert "'x' is no key of this" in screens[9]
+    assert "'x' is none of the keys" in screens[9]
 
 
 def test_a_pass_that_raises_midway(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

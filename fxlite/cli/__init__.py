@@ -1,12 +1,12 @@
 """The command line: ``fxlite trace``, ``compile``, ``diff``, ``check``, ``cost``, ``profile`` and
 others.
 
-In: arguments. Out: text on standard output, files, and an exit status: 0 OK, 1 the user's program
-or files are at fault (one message, no traceback; ``--debug`` shows it), 2 the arguments are, 130
-interrupted. ``fxlite diff`` answers as diff(1) does: 0 the same, 1 different, 2 something is at
-fault. Shells complete commands and options with argcomplete, where that is installed (the extra
-"completion"): unlike tools that write such scripts once, it asks the parser, whose options depend on
-the command, and it knows fish, too.
+In: arguments. Out: text on standard output, files, and an exit status: 0 success, 1 the user's program
+or files are at fault (one message and no traceback, which ``--debug`` shows), 2 the arguments are
+wrong, 130 interrupted. The status of ``fxlite diff`` is that of diff(1): 0 the same, 1 different, 2
+something is at fault. Shells complete commands and options with argcomplete if it is installed (the
+extra "completion"). Unlike tools that write a script once, it asks the parser, whose options depend on
+the command, and it supports fish, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.location import described
 from fxlite.types.dtypes import ALL
 
-#: An example of each command, which the help of the command shows, too.
+#: An example of each command, which the command's help shows, too.
 _EXAMPLES = {
     "trace": 'fxlite trace model.py:Net --input "x=f32[B,3,224,224]"',
     "compile": 'fxlite compile model.py:Net --input "x=f32[B,3,224,224]" --weights net.safetensors -o out/',
@@ -62,7 +62,7 @@ _ABOUT = (
     "are the same, 1 they differ, 2 something is at fault.",
 )
 
-#: In the order in which help lists the commands, what each does. The file of its name has its
+#: The purpose of each command, in the order in which help lists them. The file of the same name has its
 #: parser and body, ``add_arguments`` and ``run``, and is imported when the command is given.
 _COMMANDS = {
     "trace": "print a program's graph with a type on every value",
@@ -91,14 +91,14 @@ _COMMANDS = {
     "completion": "print a script with which a shell completes the commands and their options",
 }
 
-#: What the exit status of a command means besides 0 for all is well, 1 for a fault and 2 for wrong arguments.
+#: Exit statuses of commands whose meaning differs from 0 success, 1 a fault and 2 wrong arguments.
 _STATUS = {"doctor": "Status: 0 all that is needed works, 1 something does not."}
 
 #: Commands that read neither programs nor graphs.
 _READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info", "doctor", "completion")
 
 
-#: Commands that stand in the file of others, with their names before those of its functions.
+#: Commands that are in the file of another one, where their functions begin with their names.
 _BESIDE = {
     "new-pass": "passes",
     "blame": "profile",
@@ -117,7 +117,7 @@ _BESIDE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is a `?`
+        if isinstance(stream, io.TextIOWrapper):  # characters that the encoding lacks become `?`
             stream.reconfigure(errors="replace")
     given = sys.argv[1:] if arguments is None else list(arguments)
     if "_ARGCOMPLETE" in os.environ:
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.input = with_facts(options.input, options.dim)
         return int(options.run(options, console))
     except BrokenPipeError:
-        # the reader has gone, as in `fxlite trace ... | head`; nothing is left to be flushed
+        # the reader has gone, as in `fxlite trace ... | head`; nothing may be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complete() -> None:
-    """Answer a shell that asks how a line may go on, and exit."""
+    """Tell a shell how a line may go on, and exit."""
     import shlex
 
     import argcomplete
@@ -164,8 +164,7 @@ def _complete() -> None:
 
 
 def _message(error: Exception) -> str:
-    """The error's own text; for errors that are not fxlite's, their sort, place and how to see
-    more."""
+    """The error's own text; for errors that are not fxlite's, their kind and place, and how to see more."""
     if isinstance(error, FxliteError) or type(error).__module__.startswith("fxlite."):
         return str(error)
     if isinstance(error, OSError):
@@ -185,13 +184,13 @@ def _complain(message: str) -> None:
 
 
 def _filled(text: str) -> str:
-    """A paragraph of help, in lines as wide as the terminal or as is good to read."""
+    """A paragraph of help, in lines that fit the terminal and are not too long to read."""
     return textwrap.fill(text, min(95, output_width() - 2), break_on_hyphens=False)
 
 
 def _example(text: str) -> str:
-    """A command line of help, which a shell takes as it stands where it is broken, too; an option and its value
-    stay together."""
+    """A command line for help, which a shell accepts as it is, even if it is broken into several lines; an option
+    and its value stay together."""
     whole = re.sub(r"(?<= )(--?[a-z][a-z-]*) (?=[^-])", "\\1\0", text)
     lines = textwrap.wrap(
         whole, output_width() - 8, initial_indent="  ", break_on_hyphens=False, break_long_words=False

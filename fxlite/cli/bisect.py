@@ -1,10 +1,10 @@
 """``fxlite bisect``: which pass of a pipeline, and which of its rewrites, goes wrong.
 
-In: parsed options and a console. Out: a line for each pass that ran, checked; then, for the first
-that raises, leaves an invalid graph or changes results, its error with the file that reproduces it;
-and the exit status, 1 if there is one. With a back end, the program as it is after each pass is
-also compiled and compared with the traced program, interpreted; behind a pass that means to change
-results with what it made, interpreted.
+In: parsed options and a console. Out: a line for each pass that ran and was checked; then, for the
+first that raises, leaves an invalid graph or changes results, its error with the file that reproduces
+it; and the exit status, 1 if there is such a pass. With a back end, the program after each pass is
+also compiled and compared with the interpreted traced program or, after a pass that means to change
+results, with its interpreted result.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite bisect``: trace, run the passes one by one, checked; 1 if one is wrong."""
+    """``fxlite bisect``: trace, and run and check the passes one by one; 1 if one is wrong."""
     passes = find_passes(options.passes)
     compiles = options.backend is not None
     if compiles:
         find_backend(options.backend)
     _, module = trace_program(options.program, options.weights, options.input, need_types=compiles)
     comparison = None
-    promises = [computed]  # results of compiled code keep one of them
+    promises = [computed]  # results of compiled code have to keep one of them
     if compiles:
         sizes = unique(options.size, "--size")
         comparison = Comparison(module, make_cases(module, sizes), options.backend)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         except PassError as error:
             return _wrong(console, item.name, str(error))
         promises.append(as_exactness(item.exactness))
-        if comparison is not None and promises[-1].kind == "changes":  # the others keep theirs
+        if comparison is not None and promises[-1].kind == "changes":  # other passes keep the results
             comparison = Comparison(module, comparison.cases, options.backend)
             promises = [computed]
         said = None if comparison is None else comparison.difference(module, promises)
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 class Comparison:
-    """A program's results on some inputs, to compare compiled code with."""
+    """The results of a program on some inputs, to compare compiled code with."""
 
     def __init__(self, module: GraphModule, cases: Sequence[Case], backend: str) -> None:
         self.backend = backend
@@ -91,8 +91,8 @@ class Comparison:
         self.expected = [leaves(Interpreter(module).run(*c.inputs.values())) for c in cases]
 
     def difference(self, module: GraphModule, promises: Collection[Exactness]) -> str | None:
-        """What compiled code of ``module`` gives that the interpreted program does not, by none of
-        the promises, and the file that reproduces it."""
+        """How the results of ``module``, compiled, differ from those of the interpreted program beyond all of
+        the promises, and the file that reproduces it; None if they agree."""
         try:
             function = compile_program(module, backend=self.backend)
         except FxliteError as error:

@@ -1,9 +1,8 @@
-"""``fxlite check``: limits and forbidden patterns, for the continuous integration of projects
-that use fxlite.
+"""``fxlite check``: limits and forbidden patterns, for the continuous integration of projects that use
+fxlite.
 
-In: parsed options and a console. Out: a table with a line for each check and, under one that
-failed, the nodes at fault with type, module, file and line; and the exit status, 1 where one
-failed.
+In: parsed options and a console. Out: a table with a line for each check and, under each that failed,
+the nodes at fault with type, module, file and line; and the exit status, 1 if one failed.
 """
 
 from __future__ import annotations
@@ -59,23 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         text += " this finds something; repeat for each"
         repeated(parser, option, metavar="QUERY", type=checked_query, help=text)
     for option, metavar, text in (
-        ("--max-peak", "BYTES", "memory of computed values, when it is largest: 200MB, 64MiB"),
-        ("--max-flops", "FLOPS", "arithmetic operations of one run: 5G"),
-        ("--max-weights", "BYTES", "bytes of the weights that are read"),
-        ("--max-nodes", "N", "nodes of the graph"),
+        ("--max-peak", "BYTES", "most memory that computed values take at a time: 200MB, 64MiB"),
+        ("--max-flops", "FLOPS", "most arithmetic operations of one run: 5G"),
+        ("--max-weights", "BYTES", "most bytes of the weights that are read"),
+        ("--max-nodes", "N", "most nodes of the graph"),
     ):
         parser.add_argument(option, metavar=metavar, type=amount, help=text)
     parser.add_argument("--lint", action="store_true", help="fail if the graph breaks its own rules")
     size_option(parser, "that a limit depends on")
 
 
-#: Nodes listed under a check that failed.
+#: The most nodes that are listed under a check that failed.
 MOST_NODES = 10
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check and what came out: ``notes`` are lines to print below it."""
+    """One check and its outcome; ``notes`` are lines to print below it."""
 
     name: str
     limit: str
@@ -85,7 +84,7 @@ class Check:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite check``: trace, check, print; 1 if a check failed. Without any, the graph's own
+    """``fxlite check``: trace, check, print; 1 if a check failed. If no check is given, the graph's own
     rules are checked, as with ``--lint``."""
     limits = (options.max_peak, options.max_flops)
     need_types = any(limit is not None for limit in limits)
@@ -130,7 +129,7 @@ def _table(checks: list[Check]) -> Table:
 
 # -- the checks ------------------------------------------------------------------------------------
 def _match(graph: Graph, query: str, sizes: Mapping[str, int], wanted: bool) -> Check:
-    """A query that has to find something, or nothing."""
+    """Whether a query finds something (``wanted``), or nothing."""
     found = graph.find(query, sizes)
     count = "1 match" if len(found) == 1 else f"{len(found) or 'no'} matches"
     notes: tuple[str, ...] = ()
@@ -142,7 +141,7 @@ def _match(graph: Graph, query: str, sizes: Mapping[str, int], wanted: bool) -> 
 
 
 def _peak(graph: Graph, limit: int, sizes: Mapping[str, int]) -> Check:
-    """Memory of the values computed, at the moment when it is largest."""
+    """The memory of the computed values at its largest."""
     nbytes = peak_memory(graph, sizes)
     peak = find_peak(graph, sizes) if isinstance(nbytes, int) else None
     found = "nothing is computed" if peak is None else f"{quantity_text(nbytes, 'B')} while {_place(peak.node)} runs"
@@ -151,7 +150,7 @@ def _peak(graph: Graph, limit: int, sizes: Mapping[str, int]) -> Check:
 
 
 def _flops(module: GraphModule, limit: int, sizes: Mapping[str, int]) -> Check:
-    """Arithmetic operations of one run."""
+    """The arithmetic operations of one run."""
     by_node = {n: shapes.substitute(f, sizes) for n, f in flops_by_node(module).items()}
     total: Dim = shapes.normalize(sum(by_node.values(), start=0))
     if not isinstance(total, int):
@@ -161,7 +160,7 @@ def _flops(module: GraphModule, limit: int, sizes: Mapping[str, int]) -> Check:
 
 
 def _weights(module: GraphModule, limit: int) -> Check:
-    """Bytes of the weights and constants that the graph and its leaf modules read, each array
+    """The bytes of the weights and constants that the graph and its leaf modules read, each array counted
     once."""
     arrays: dict[int, tuple[str, Any]] = {}
     for node in module.graph.nodes:
@@ -182,8 +181,7 @@ def _largest(numbers: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _limited(option: str, value: Dim, limit: int, unit: str, found: str, parts: Sequence[tuple[int, str]]) -> Check:
-    """Whether a value, which is made of ``parts``, is within a limit: what is ``found`` where it is a
-    number."""
+    """Whether a value, the sum of ``parts``, is within a limit; ``found`` is its text if it is a number."""
     passed = _is_within(option, value, limit, unit)
     notes = () if passed else _listed([f"{quantity_text(size, unit)} {text}" for size, text in parts])
     found = found if isinstance(value, int) else f"{value} {unit}"
@@ -199,7 +197,7 @@ def _lint(graph: Graph) -> Check:
 
 
 def _is_within(option: str, value: Dim, limit: int, unit: str) -> bool:
-    """``value <= limit``. Raises ProgramError where that depends on named dims."""
+    """``value <= limit``. Raises ProgramError if that depends on named dims."""
     if isinstance(value, int):
         return value <= limit
     if shapes.at_least(limit, value):
@@ -220,11 +218,11 @@ def _place(node: Node) -> str:
 
 
 def _chain_text(match: QueryMatch) -> str:
-    """The last node of a chain, behind the names of those that lead to it."""
+    """The last node of a chain, after the names of those that lead to it."""
     return " > ".join([*(node.name for node in match.nodes[:-1]), node_text(match.last)])
 
 
 def _listed(lines: list[str]) -> tuple[str, ...]:
-    """The first lines, and how many there are besides."""
+    """The first lines, and the number of the others."""
     more = len(lines) - MOST_NODES
     return (*lines[:MOST_NODES], *([f"and {more} more"] if more > 0 else []))

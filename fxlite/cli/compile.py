@@ -38,7 +38,7 @@ from fxlite.passes.manager import PassManager
 from fxlite.show.node_cost import quantity_text
 from fxlite.show.text.reading import links
 
-#: Lines of a graph that are printed; the whole is in graph.txt.
+#: The most lines of a graph that are printed; all of it is in graph.txt.
 MOST_LINES = 200
 
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program_options(parser)
     passes_option(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write")
-    backend_option(parser, "what runs the program", DEFAULT)
+    backend_option(parser, "the back end that runs the program", DEFAULT)
     backend_options(parser)
     size_option(parser, "to check and time with")
     data_option(parser, "to check with and to store in the self-test")
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             names = ", ".join(p.name for p in chosen)
             step.said.append(f"{names}: {number_of(before, 'node')} to {len(module.graph)}")
         if not all(p.exactness.kind in ("exact", "allclose") for p in chosen):
-            program = module  # which is not meant to compute what the program does
+            program = module  # it is not meant to compute what the program does
     cases = examples.make_cases(module, sizes, data)
     console.print()
     _print_graph(console, module)
@@ -115,17 +115,17 @@ def _print_graph(console: Console, module: GraphModule) -> None:
     lines = module.graph.text(width=console.width).splitlines()
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES
-        middle = f"    # ... {left_out} lines more: they are in graph.txt ..."
+        middle = f"    # ... {left_out} more lines, which are in graph.txt ..."
         lines = [*lines[: MOST_LINES - 20], middle, *lines[-20:]]
     print_code(console, "\n".join(lines), links(module.graph))
 
 
 def _check(language: str, program: Any, function: Any, cases: list[Case], steps: Steps) -> list[report.Checked]:
-    """Compare with eager NumPy in all cases; random ones of a size the program cannot do are left
-    out. Raises Disagreement, or ProgramError when no case is left."""
+    """Compare with eager NumPy in all cases; random ones of a size on which the program itself fails are
+    left out. Raises Disagreement, or ProgramError if no case is left."""
     checked: list[report.Checked] = []
     if getattr(function, "function", True) is None:
-        return checked  # compiled for another machine
+        return checked  # it was compiled for another machine
     refused: list[str] = []
     regenerated = python_program(optimize_source(function.graph_module))
     with steps("check", len(cases)) as step:

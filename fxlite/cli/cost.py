@@ -1,4 +1,4 @@
-"""``fxlite cost``: what a program costs, as formulas or numbers.
+"""``fxlite cost``: the costs of a program, as formulas or numbers.
 
 In: parsed options and a console. Out: the costs by module, op or node; or beside those of another
 program, or of the program after some passes; or over a range of sizes, as a table and a plot; or
@@ -36,17 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantity",
         metavar="COST",
-        help="what --draw plots, and what must be less for the second program to pay: flops "
+        help="the cost that --draw plots, and that must be less for the second program to pay off: flops "
         "(default), bytes, read, written, peak",
     )
     parser.add_argument(
-        "--timeline", action="store_true", help="show which values are in memory while each node runs instead"
+        "--timeline", action="store_true", help="show instead which values are in memory while each node runs"
     )
     parser.add_argument("--draw", metavar="FILE.svg", help="draw what --range or --timeline shows, too")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite cost``. Raises UsageError, and what tracing, passes and costs raise."""
+    """``fxlite cost``. Raises UsageError, and the errors of tracing, passes and costs."""
     _check_combination(options)
     sizes = unique(options.size, "--size")
     _, module = trace_program(options.program, options.weights, options.input, need_types=True)
@@ -110,7 +110,7 @@ def _range(
     sizes: Mapping[str, int],
     console: Console,
 ) -> None:
-    """The costs at some sizes; of two programs both, and for which sizes the second pays."""
+    """The costs at some sizes; for two programs those of both, and the sizes at which the second pays off."""
     dim, values = options.range
     if dim in sizes:
         raise UsageError(f"--size and --range both give {dim}")
@@ -133,7 +133,7 @@ def _range(
 def _print_gain(
     comparison: CostComparison, dim: str, quantity: str, sizes: Mapping[str, int], console: Console
 ) -> None:
-    """For which sizes of a dim the second program costs less."""
+    """Print the sizes of a dim for which the second program costs less."""
     named = {*comparison.before.dims, *comparison.after.dims}
     used = {name: size for name, size in sizes.items() if name in named}
     found = comparison.pays_when(dim, quantity, **used)
@@ -141,6 +141,6 @@ def _print_gain(
 
 
 def _between(values: list[int]) -> range:
-    """Enough sizes for a line that is smooth."""
+    """Enough sizes for a smooth line."""
     low, high = min(values), max(values)
     return range(low, high + 1, max(1, (high - low) // 200))

@@ -1,11 +1,11 @@
-"""``fxlite diff``: what changed from one program to another, or by running passes.
+"""``fxlite diff``: the changes from one program to another, or those that passes make.
 
-In: parsed options and a console. Out: what changed from one program to another, or from a program
-to itself after some passes; maybe as HTML and JSON; and 0 where nothing did, 1 where something did,
-2 where the programs cannot be compared or the arguments are wrong.
+In: parsed options and a console. Out: the changes from one program to another, or from a program
+to itself after some passes, optionally as HTML and JSON, too; and the exit status: 0 if nothing
+changed, 1 if something did, 2 if the programs cannot be compared or the arguments are wrong.
 
 ``fxlite textconv``: a saved graph as text, for ``git diff`` and people: the graph, its dims, the
-passes that made it, and a line for each weight: path, type, kind, digest.
+passes that made it, and a line for each weight with path, type, kind and digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fxlite.types.tensor_type import type_of
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite diff``."""
-    parser.epilog = "Status, as of diff(1): 0 the same, 1 different, 2 something is wrong."
+    parser.epilog = "Status, like that of diff(1): 0 the same, 1 different, 2 something is wrong."
     program_options(parser)
     parser.add_argument("other", metavar="OTHER", nargs="?", help="the program to compare with, after the first")
     passes_option(parser, "in place of OTHER: compare before and after these passes; your own: FILE.py:NAME")
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite diff A B`` and ``fxlite diff A --passes cse,dce``. Returns the exit status; raises
-    UsageError, and what loading, tracing and passes raise."""
+    UsageError, and the errors of loading, tracing and passes."""
     found = diff(*_modules(options), context=options.context)
     if options.html:
         found.to_html(options.html)
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _modules(options: argparse.Namespace) -> tuple[GraphModule, GraphModule]:
-    """What to compare."""
+    """The two modules to compare."""
     if bool(options.passes) == (options.other is not None):
         raise UsageError("give two programs, fxlite diff A B, or one and passes, fxlite diff A --passes cse,dce")
     _, before = trace_program(options.program, options.weights, options.input)
@@ -71,7 +71,7 @@ def _modules(options: argparse.Namespace) -> tuple[GraphModule, GraphModule]:
 def _print(found: GraphDiff, console: Console) -> None:
     if console.is_terminal:
         console.print(found)
-    else:  # a file or a pipe: text as it is, whatever the terminal's width
+    else:  # into a file or a pipe, the text as it is, whatever the terminal's width
         sys.stdout.write(f"{found}\n")
 
 
@@ -90,14 +90,14 @@ def textconv_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def textconv_run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite textconv``. Raises what loading raises."""
+    """``fxlite textconv``. Raises the errors of loading."""
     module = load(options.file)
     sys.stdout.write("".join(f"{line}\n" for line in (*_graph(module, ""), *_weights(module))))
     return 0
 
 
 def _graph(module: GraphModule, path: str) -> Iterator[str]:
-    """The text of a module, and of those that it calls."""
+    """The text of a module and of the modules that it calls."""
     yield f"module {path}: {module.name}" if path else f"program {module.name}"
     graph = module.graph
     if passes_of(module):
@@ -109,7 +109,7 @@ def _graph(module: GraphModule, path: str) -> Iterator[str]:
     yield from ("", *graph.text(full=True).rstrip("\n").split("\n"), "")
     for target in dict.fromkeys(n.target for n in graph.find_nodes(op="call_module")):
         inner = module.get_submodule(target)
-        assert isinstance(inner, GraphModule)  # as files hold no others
+        assert isinstance(inner, GraphModule)  # files hold no others
         yield from _graph(inner, f"{path}.{target}".removeprefix("."))
 
 

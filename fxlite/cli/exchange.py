@@ -1,10 +1,10 @@
-"""Models and weights in formats of others: ``fxlite import`` and ``fxlite export`` of ONNX models, and
-``fxlite weights``, what is in a file of weights.
+"""Models and weights in other formats: ``fxlite import`` and ``fxlite export`` of ONNX models, and
+``fxlite weights``, which lists the contents of a file of weights.
 
-In: parsed options and a console. Out: of a model that is imported a table of what it holds and what
-of it is supported, then the graph, a picture and a report; of one that is exported the file, and a
-line that says what it holds; of weights that ``fx.load_weights`` reads a table of the arrays, whose
-numbers are not read, and nothing of the file is run.
+In: parsed options and a console. Out: for an import, a table of the model's ops and which of them are
+supported, then the graph, a picture and a report; for an export, the file, and a line about its
+contents; for a file of weights that ``fx.load_weights`` reads, a table of its arrays, whose numbers
+are not read; nothing in the file is run.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fxlite.cli.shared import after_passes, passes_option, program_options, repe
 # -- import ----------------------------------------------------------------------------------------
 def import_add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite import``."""
-    parser.add_argument("model", metavar="MODEL.onnx", help="the model; external data lies beside it")
+    parser.add_argument("model", metavar="MODEL.onnx", help="the model; its external data must be beside it")
     text = "for a dim, a number or another name (batch=B, seq=128); for an input, its type (x=f32[B,3,224,224]); repeat"
     repeated(parser, "--size", metavar="NAME=VALUE", help=text)
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="where NAME.fxl, NAME.svg and NAME.html go")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="where to write NAME.fxl, NAME.svg and NAME.html")
     parser.add_argument(
         "--check", action="store_true", help="only print what the model contains; status 1 if anything is not supported"
     )
 
 
 def import_run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite import``. Raises ModelImportError for what cannot be imported, ArgumentError for
+    """``fxlite import``. Raises ModelImportError for a model that cannot be imported, ArgumentError for
     wrong sizes."""
     from fxlite.importing.onnx.model import coverage, from_onnx
 
@@ -83,7 +83,7 @@ def export_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def export_run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite export``. Raises ModelExportError for what ONNX cannot compute."""
+    """``fxlite export``. Raises ModelExportError for a program that ONNX cannot express."""
     from fxlite.cli.program_file import trace_program
     from fxlite.codegen.onnx.model import to_onnx
 

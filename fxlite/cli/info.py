@@ -1,10 +1,10 @@
-"""``fxlite info``: what fxlite finds on this machine.
+"""``fxlite info``: the environment that fxlite finds on this machine.
 
 In: parsed options and a console. Out: a table of versions, compilers, processor, cache and devices;
-or what the machine can do at most; or an empty cache.
+or the limits of the machine; or an empty cache.
 
-``fxlite doctor``: what of it works: a line for each part, tried where that is possible, with what to
-do about what does not. ``fxlite completion``: a script for a shell.
+``fxlite doctor``: a line for each part of the environment, which is tried if possible, with advice on
+those that do not work. ``fxlite completion``: a script for a shell.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fxlite.show.node_cost import quantity_text
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite info``."""
     parser.add_argument(
-        "--roofs", action="store_true", help="measure what arithmetic and memory can do at most (some seconds)"
+        "--roofs", action="store_true", help="measure the limits of arithmetic and memory (takes some seconds)"
     )
     parser.add_argument("--clear-cache", action="store_true", help="remove all cached builds")
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def info_table() -> Table:
-    """What fxlite finds on this machine."""
+    """A table of what fxlite finds on this machine."""
     table = Table.grid(padding=(0, 2))
     table.add_row("fxlite", fxlite.__version__)
     table.add_row("Python", f"{platform.python_version()} ({platform.system()})")
@@ -83,7 +83,7 @@ def _version(package: str) -> str | None:
 
 
 def _cache_content(folder: Path) -> str:
-    """Numbers of cached builds and kept programs, and the size of all files."""
+    """The numbers of cached builds and kept programs, and the size of all files."""
     count = {folder: 0, folder / PROGRAMS: 0}
     size = 0
     for path, folders, files in os.walk(folder):
@@ -101,12 +101,13 @@ def _limit_text() -> str:
     return "no limit" if math.isinf(limit) else f"at most {quantity_text(int(limit), 'B')}"
 
 
-#: Folders of the cache, beside those of builds.
+#: Folders of the cache besides those of builds.
 _FOLDERS = (PROGRAMS, "failed", "compilers", "roofs", "tuning", "nvrtc", "cuda_shim")
 
 
 def clear_cache() -> str:
-    """Remove what fxlite put into its cache folder, and nothing else; says how much that was."""
+    """Remove what fxlite has put into its cache folder, and nothing else; returns a text that says how much
+    it was."""
     folder = named_folder()
     content = _cache_content(folder)
     if folder.is_dir():
@@ -126,7 +127,7 @@ def doctor_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def doctor_run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite doctor``. Returns 1 where something that is there does not work."""
+    """``fxlite doctor``. Returns 1 if something that is installed does not work."""
     found = list(findings())
     marks = {"works": ("works", "green"), "missing": ("missing", "yellow"), "broken": ("BROKEN", "bold red")}
     table = Table.grid(padding=(0, 2))
@@ -140,8 +141,8 @@ def doctor_run(options: argparse.Namespace, console: Console) -> int:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of a part: its ``state`` is "works", "missing" (it is not needed for what does
-    not use it) or "broken"; ``advice`` says what to do about it."""
+    """The state of a part of the environment: "works", "missing" (all that does not use it works) or
+    "broken". ``advice`` says what to do about it."""
 
     part: str
     state: str
@@ -150,7 +151,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """What there is to say of each part of the environment."""
+    """A finding for each part of the environment."""
     yield Finding(
         "Python", "works", f"{platform.python_version()}, NumPy {_version('numpy')}, fxlite {fxlite.__version__}"
     )
@@ -178,7 +179,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("dot", "works" if dot else "missing", f"{dot}, {purpose}" if dot else purpose, advice)
 
 
-#: Packages that fxlite uses where they are installed: which extra installs them, and what they are for.
+#: Packages that fxlite uses if they are installed: the extra that installs each, and its purpose.
 _PACKAGES = {
     "libcst": ("patch", "for fxlite optimize, which edits your files"),
     "resvg-py": ("draw", "for pictures as PNG"),
@@ -203,12 +204,12 @@ def _processor() -> Finding:
         return Finding("processor", "broken", str(error), "set FXLITE_MARCH to a processor that the compiler knows")
 
 
-#: Instruction sets that decide which kernels are chosen, the oldest first.
+#: The instruction sets that decide which kernels are chosen, oldest first.
 _TIERS = ("sse41", "avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amxint8", "amxbf16")
 
 
 def _compiler() -> Iterator[Finding]:
-    """The C compiler, tried on a program, and OpenMP."""
+    """The C compiler, which is tried on a program, and OpenMP."""
     try:
         compiler = toolchain.find_compiler()
     except FxliteError as error:
@@ -238,7 +239,7 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    """The folder of the cache, in which a file is written."""
+    """The folder of the cache, which is tried by writing a file."""
     folder = cache_folder()
     said = f"{folder}: {_cache_content(folder)} ({_limit_text()})"
     try:

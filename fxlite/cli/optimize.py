@@ -1,6 +1,6 @@
-"""``fxlite optimize``: what passes make of a program, as a patch on its own files.
+"""``fxlite optimize``: the work of passes on a program, as a patch on its own files.
 
-In: parsed options and a console. Out: a unified diff on standard output; with ``--apply`` changed
+In: parsed options and a console. Out: a unified diff on standard output; with ``--apply``, changed
 files, and a file that converts weights there and back.
 """
 
@@ -26,19 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite optimize``."""
     parser.description = (
         "Run passes, and print what they do as a unified diff of the program's own files, which "
-        "patch -p1 and git apply take. The patched program is run before anything is printed: it "
-        "gives what the optimized graph gives, with weights from the converter."
+        "patch -p1 and git apply accept. Before anything is printed, the patched program is run: it has to "
+        "give the results of the optimized graph, with weights from the converter."
     )
-    parser.epilog = "Needs the extra fxlite[patch]. FILE.py's folder is the only one in which files are changed."
+    parser.epilog = "Needs the extra fxlite[patch]. Only files in the folder of FILE.py are changed."
     program_options(parser)
     passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
     parser.add_argument("--diff", action="store_true", help="print the diff (the default)")
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="change the files; on a terminal, with a question for each hunk, unless --hunks or --yes",
+        help="change the files; on a terminal, ask about each hunk, unless --hunks or --yes is given",
     )
-    parser.add_argument("--yes", action="store_true", help="with --apply: all hunks, without asking")
+    parser.add_argument("--yes", action="store_true", help="with --apply: apply all hunks without asking")
     parser.add_argument("--hunks", metavar="1,3", type=numbers, help="only these hunks, counted from 1")
     parser.add_argument(
         "--converter",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite optimize``. Raises UsageError, PatchError, and what tracing and passes raise."""
+    """``fxlite optimize``. Raises UsageError, PatchError, and the errors of tracing and passes."""
     from fxlite.cli.program_file import ProgramError, fresh_modules, load_program, unique
 
     file, colon, name = options.program.rpartition(":")
@@ -101,7 +101,7 @@ def _numbered(number: int, count: int) -> int:
 
 
 def _asked(patch: Patch, hunks: Sequence[Hunk], console: Console) -> list[Hunk]:
-    """The hunks to which somebody says yes."""
+    """The hunks that the user accepts."""
     from fxlite.base.console import print_code
 
     chosen: list[Hunk] = []

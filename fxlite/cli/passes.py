@@ -1,10 +1,10 @@
 """``fxlite passes``: the passes that can be named on the command line, and where they come from; and
-``fxlite new-pass``: a pass that works, to edit.
+``fxlite new-pass``: a working pass to edit.
 
-In: parsed options and a console. Out: a table of passes of fxlite, of imported modules and of
-installed distributions, or what some of them are, which imports those; or a file with a new pass
-(or, with ``--rule``, a rule), one with its test, and what to do next. The pass has an example and a
-counterexample, which its test checks.
+In: parsed options and a console. Out: a table of the passes of fxlite, of imported modules and of
+installed distributions, or a description of some of them, which imports those; or a file with a new
+pass (or, with ``--rule``, a rule), one with its test, and what to do next. The pass has an example and
+a counterexample, which its test checks.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from fxlite.passes.base import GROUP, PASSES, Pass, PassError, as_pass, installe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite passes``."""
     parser.description = (
-        "List the passes that --passes takes: those of fxlite, of modules given to --import, and "
-        f"of installed distributions (entry points {GROUP}), of which nothing is imported. With "
-        "names: what these are, which imports them. The exit status is 1 if one cannot be."
+        "List the passes that --passes accepts: those of fxlite, of modules given to --import, and "
+        f"of installed distributions (entry points {GROUP}), which are not imported. With names, import "
+        "these passes and describe them; the exit status is 1 if one cannot be imported."
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="NAME or DISTRIBUTION:NAME")
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite passes``. Raises what :func:`as_pass` does for a single name."""
+    """``fxlite passes``. For a single name, raises the errors of :func:`as_pass`."""
     if not options.names:
         show(console, _table())
         return 0
@@ -66,7 +66,7 @@ def _table() -> Table:
 
 
 def _plain(text: str) -> str:
-    """A text of the documentation as a terminal shows it."""
+    """A text of the documentation, as it is shown on a terminal."""
     return text.removesuffix(".").replace("``", "`")
 
 
@@ -76,7 +76,7 @@ def _origin(item: Pass) -> str:
 
 
 def _describe(console: Console, name: str, item: Pass) -> None:
-    """The options of a pass, and its own words."""
+    """Print the options of a pass and its docstring."""
     options = [
         p
         for p in list(inspect.signature(item.function).parameters.values())[1:]
@@ -94,7 +94,7 @@ def _describe(console: Console, name: str, item: Pass) -> None:
 
 # -- new-pass --------------------------------------------------------------------------------------
 class NewPassError(FxliteError):
-    """The files cannot be written: the name will not do, or they exist."""
+    """The files cannot be written: the name is not valid, or they exist."""
 
 
 _PASS = '''\
@@ -195,10 +195,10 @@ _NEXT = """\
 
 
 def new_pass(name: str, folder: str | Path = ".", rule: bool = False) -> tuple[Path, Path]:
-    """Write NAME.py and test_NAME.py into ``folder``, which is made if need be; returns the two
-    paths. Raises NewPassError, and OSError where the folder cannot be written to."""
+    """Write NAME.py and test_NAME.py into ``folder``, which is made if needed; returns the two paths.
+    Raises NewPassError, and OSError if the folder cannot be written to."""
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise NewPassError(f"{name!r} is no name for a pass: write letters, digits and _")
+        raise NewPassError(f"{name!r} cannot be the name of a pass: write letters, digits and _")
     if name in PASSES:
         raise NewPassError(f"there is a pass {name} already; choose another name")
     paths = Path(folder, f"{name}.py"), Path(folder, f"test_{name}.py")
@@ -216,8 +216,9 @@ def new_pass(name: str, folder: str | Path = ".", rule: bool = False) -> tuple[P
 def new_pass_add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite new-pass``."""
     parser.add_argument("name", metavar="NAME", help="name of the pass, and of its file")
-    parser.add_argument("--rule", action="store_true", help="a rule: a pattern and what to put in its place")
-    parser.add_argument("-o", "--output", default=".", metavar="FOLDER", help="where to write; default here")
+    parser.add_argument("--rule", action="store_true", help="write a rule: a pattern and its replacement")
+    text = "where to write; default: the current folder"
+    parser.add_argument("-o", "--output", default=".", metavar="FOLDER", help=text)
 
 
 def new_pass_run(options: argparse.Namespace, console: Console) -> int:

@@ -2,8 +2,8 @@
 ``fxlite report``: one page that shows a program.
 
 In: parsed options and a console. Out: the table that ``--by`` names, and with ``--trace`` a file
-for ``chrome://tracing`` and Perfetto; with ``--passes`` what each pass brings; or the program's
-file with the time that each line takes; or an HTML file, and some lines about it.
+for ``chrome://tracing`` and Perfetto; with ``--passes``, the time that each pass saves; or the
+program's file with the time that each line takes; or an HTML file, and some lines about it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fxlite.passes.profiling.profile import profile
 from fxlite.passes.profiling.record import Profile
 from fxlite.passes.profiling.tables import blame_text
 
-#: In place of names of passes: those that ``fxlite compile`` runs.
+#: The word for the passes that ``fxlite compile`` runs, in place of their names.
 STANDARD = "standard"
 
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite profile``. Raises UsageError, and what tracing, passes and running raise."""
+    """``fxlite profile``. Raises UsageError, and the errors of tracing, passes and running."""
     if options.passes:
         if options.by or options.cliffs or options.trace or options.matmul_precision != "highest" or options.autotune:
             raise UsageError(
@@ -94,8 +94,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def measured(options: argparse.Namespace, matmul_precision: str = "highest", autotune: bool = False) -> Profile:
-    """The profile of the program that the options name. Raises what tracing, loading data and
-    running raise."""
+    """The profile of the program that the options name. Raises the errors of tracing, loading data and
+    running."""
     module, given = _subject(options)
     with steps_aside()("measure") as step:
         found = profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
@@ -111,7 +111,7 @@ def pipeline(text: str) -> PassManager:
 
 
 def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
-    """What to measure, and how."""
+    """The program to measure, and how to measure it."""
     find_backend(options.backend)
     module, inputs = _program_and_inputs(options)
     return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
@@ -127,16 +127,15 @@ def _program_and_inputs(options: argparse.Namespace) -> tuple[GraphModule, Any]:
 
 def measuring_options(
     parser: argparse.ArgumentParser,
-    purpose: str = "what runs it: each node, or each kernel with counters",
+    purpose: str = "the back end that runs it, timed by node, or by kernel with counters",
     backend: str | None = "python",
 ) -> None:
-    """Of what is measured, and how."""
+    """The options of what is measured, and how."""
     backend_option(parser, purpose, backend, timed=True)
     size_option(parser, "to measure with")
     data_option(parser, "to measure with")
-    parser.add_argument(
-        "--repeat", type=positive, metavar="N", help="measured calls; default what fits into half a second"
-    )
+    text = "number of measured calls; default: as many as fit into half a second"
+    parser.add_argument("--repeat", type=positive, metavar="N", help=text)
     backend_options(parser, "threads")
 
 
@@ -161,13 +160,13 @@ def report_add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite report``."""
     program_options(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.html", help="the page")
-    measuring_options(parser, f"what runs the optimized graph; {DEFAULT} where possible", None)
+    measuring_options(parser, f"the back end that runs the optimized graph; {DEFAULT} if possible", None)
     parser.add_argument("--no-profile", dest="profile", action="store_false", help="measure nothing")
 
 
 def report_run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite report``. Raises ArgumentError for a file that cannot be written, before anything is
-    measured; and what tracing, loading data, compiling and running raise."""
+    measured; and the errors of tracing, loading data, compiling and running."""
     from fxlite.codegen.reporting.report import report
 
     path = Path(options.output)

@@ -1,7 +1,7 @@
 """Programs named on the command line: ``model.py:Block`` or a saved ``.fxl`` file.
 
-In: that text, and maybe a file of weights. Out: a module or function that runs on NumPy arrays. A
-``.py`` file is run, with its folder on the import path, as Python would run it.
+In: such a text, and optionally a file of weights. Out: a module or function that runs on NumPy arrays.
+A ``.py`` file is run as Python runs it, with its folder on the import path.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def trace_program(
 ) -> tuple[Any, GraphModule]:
     """The program that ``text`` names, and its graph; ``inputs`` are pairs of name and type.
 
-    Raises ProgramError (with ``need_types`` also for inputs without a type), and the tracer's
-    errors, which name file and line."""
+    Raises ProgramError (with ``need_types`` also for inputs without a type), and the errors of the
+    tracer, which name file and line."""
     program = load_program(text, weights)
     types = unique(inputs, "--input")
     if isinstance(program, GraphModule) and not types:
@@ -54,8 +54,8 @@ def trace_program(
 
 
 def with_facts(inputs: Sequence[tuple[str, Any]], facts: Sequence[tuple[str, Facts]]) -> list[tuple[str, Any]]:
-    """Pairs of name and type, with facts of their named dims. Raises ProgramError for a dim that no
-    type has."""
+    """The pairs of name and type, with the facts of their named dims. Raises ProgramError for a dim that
+    no type has."""
     known = unique(facts, "--dim")
     have = shapes.names([type.shape for _, type in inputs])
     for name in known:
@@ -81,8 +81,8 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
     weights.
 
     NAME is a module, a Module class or a function without required arguments that makes a Module
-    (both are called), or any other function, which is the program itself. ``sources``: contents of
-    the file, see :func:`find_object`. Raises ProgramError."""
+    (both are called), or any other function, which is the program itself. ``sources`` has contents of
+    files; see :func:`find_object`. Raises ProgramError."""
     if text.endswith(".fxl"):
         if not Path(text).is_file():
             raise ProgramError(f"there is no file {text}")
@@ -102,8 +102,8 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
 
 
 def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None) -> Any:
-    """The object ``name`` of a Python file, which is run, with the contents that ``sources`` has
-    for its absolute path, if any. Raises ProgramError."""
+    """The object ``name`` of a Python file, which is run; if ``sources`` has its absolute path, with the
+    contents given there. Raises ProgramError."""
     found = module = _run_file(path, sources)
     for part in name.split("."):
         if not hasattr(found, part):
@@ -114,7 +114,7 @@ def find_object(path: str, name: str, sources: Mapping[str, bytes] | None = None
 
 
 def import_named(text: str) -> None:
-    """Import FILE.py, or a module by name, from the current folder or an installed one. Raises
+    """Import FILE.py, or a module by name, which is in the current folder or installed. Raises
     ProgramError."""
     if text.endswith(".py"):
         _run_file(text)
@@ -129,7 +129,7 @@ def import_named(text: str) -> None:
 
 
 def _run_file(path: str, sources: Mapping[str, bytes] | None = None) -> Any:
-    """The module that a Python file is, which is run."""
+    """Run a Python file, and return its module."""
     file = Path(path).resolve()
     if not file.is_file():
         raise ProgramError(f"there is no file {path}{_near_files(Path(path))}")
@@ -147,7 +147,7 @@ def _run_file(path: str, sources: Mapping[str, bytes] | None = None) -> Any:
 
 
 class _Overlay(importlib.abc.MetaPathFinder):
-    """Imports files with other contents than those on disk."""
+    """Imports files with contents that differ from those on disk."""
 
     def __init__(self, sources: Mapping[str, bytes]) -> None:
         self.sources = sources
@@ -174,8 +174,8 @@ class _OverlayLoader(importlib.machinery.SourceFileLoader):
 
 @contextlib.contextmanager
 def fresh_modules(folder: Path, sources: Mapping[str, bytes]) -> Iterator[None]:
-    """Inside, modules of files below ``folder`` are imported anew, with the contents ``sources``
-    (by absolute path) in place of those on disk; behind it all is as it was."""
+    """Inside, modules of files below ``folder`` are imported anew, with the contents ``sources`` (by
+    absolute path) in place of those on disk; afterwards all modules are as before."""
     own = {
         name: module
         for name, module in list(sys.modules.items())
@@ -210,7 +210,7 @@ def _is_below(file: str, folder: Path) -> bool:
 
 @functools.cache
 def _real_folder(folder: str) -> str:
-    """A folder without links; asked for every module that is imported, of few folders."""
+    """A folder without links. It is asked for each imported module, and these are in few folders."""
     return os.path.realpath(folder)
 
 
@@ -224,7 +224,7 @@ def _near_files(path: Path) -> str:
 
 
 def _near_names(module: Any, name: str, own: str) -> str:
-    """The names that are alike, else the programs the file defines."""
+    """Similar names or, if there are none, the programs that the file defines."""
     public = {n: v for n, v in vars(module).items() if not n.startswith("_")}
     if near := did_you_mean(name, public):
         return near
@@ -233,7 +233,7 @@ def _near_names(module: Any, name: str, own: str) -> str:
 
 
 def _instance(found: Any, text: str) -> Any:
-    """A class or factory called; modules and other functions as they are."""
+    """The result of calling a class or factory; modules and other functions as they are."""
     refuse_torch_module(found)
     is_class = inspect.isclass(found)
     if is_class and not issubclass(found, Module):

@@ -1,22 +1,21 @@
-"""``fxlite quantize``: a program of integers, by a scheme, a plan or a budget.
+"""``fxlite quantize``: a program quantized to integers, by a scheme, a plan or a budget.
 
-In: parsed options, with files of inputs, and a console. Out: the plan, the report on what
-became integers and what stayed float, and a ``.fxl`` file of the quantized program; with
-``--write-plan`` the plan as TOML, with ``--draw`` the picture of the sensitivities.
+In: parsed options, with files of inputs, and a console. Out: the plan, the report on what became
+integers and what stayed float, and a ``.fxl`` file of the quantized program; with ``--write-plan`` the
+plan as TOML, with ``--draw`` a picture of the sensitivities.
 
-With ``--data`` come real inputs:
+``--data`` gives real inputs:
 
-In: what was given with ``--data``, each one ``FILE.npz``, ``FILE.safetensors`` (arrays by the
-inputs' names), ``FILE.npy`` (of a program with one input), ``INPUT=FILE.npy``, or a folder of the
-first three; and a traced module. Out: batches as :mod:`fxlite.passes.quantize` takes them. Arrays
-are cut
+In: the values of ``--data``, each one ``FILE.npz``, ``FILE.safetensors`` (arrays by the names of the
+inputs), ``FILE.npy`` (for a program with one input), ``INPUT=FILE.npy``, or a folder of the first
+three; and a traced module. Out: batches for :mod:`fxlite.passes.quantize`. Arrays are cut
 
 - along the named dim that the first input begins with, into pieces of a given size;
-- along an axis that stands before those of the type (``f32[5,1,64]`` for ``f32[1,64]``), one batch
-  for each position;
-- where all first sizes are numbers, into pieces of that many, if they are a multiple of it.
+- along an axis before those of the type (``f32[5,1,64]`` for ``f32[1,64]``), into one batch for each
+  position;
+- if all first sizes are numbers and the array's is a multiple, into pieces of the first size.
 
-What has exactly the shape of its type and no named dim goes into each batch whole.
+An array that has exactly the shape of its type, without a named dim, goes whole into each batch.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ _KINDS = (".npz", ".npy", ".safetensors")
 
 
 def read_batches(given: Sequence[str], module: GraphModule, size: int) -> list[Any]:
-    """The batches in all that was given, ``size`` at most along a named dim. Raises ArgumentError
-    naming the file for what is missing, empty, misspelt, of another type, or not to be cut."""
+    """The batches in all files that were given, of at most ``size`` along a named dim. Raises
+    ArgumentError, which names the file, for an array that is missing, empty, misspelt, of another type,
+    or that cannot be cut."""
     batches: list[Any] = []
     for where, arrays in _sets(given, module):
         for batch in _cut(where, arrays, module, size):
@@ -64,7 +64,7 @@ def read_batches(given: Sequence[str], module: GraphModule, size: int) -> list[A
 
 # -- files -----------------------------------------------------------------------------------------
 def _sets(given: Sequence[str], module: GraphModule) -> Iterator[tuple[str, dict[str, Array]]]:
-    """(where from, arrays by input), complete. ``INPUT=FILE.npy`` are parts of one set."""
+    """Complete sets of arrays by input, each with its source. All ``INPUT=FILE.npy`` form one set."""
     names = [str(node.target) for node in module.graph.placeholders]
     pairs: dict[str, str] = {}
     for text in given:
@@ -82,7 +82,7 @@ def _sets(given: Sequence[str], module: GraphModule) -> Iterator[tuple[str, dict
 
 
 def _files(text: str) -> list[Path]:
-    """The file of that name, or those in the folder. Raises ArgumentError."""
+    """The file of that name, or the files in the folder. Raises ArgumentError."""
     path = Path(text)
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix in _KINDS)
@@ -92,12 +92,12 @@ def _files(text: str) -> list[Path]:
     if not path.is_file():
         raise ArgumentError(f"--data: there is no file {text}")
     if path.suffix not in _KINDS:
-        raise ArgumentError(f"--data: {text} is no {' or '.join(_KINDS)}; write one with np.savez(path, x=...)")
+        raise ArgumentError(f"--data: {text} is not a file {' or '.join(_KINDS)}; write one with np.savez(path, x=...)")
     return [path]
 
 
 def _arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
-    """The arrays of a file by the name of the input. Raises ArgumentError."""
+    """The arrays of a file by the names of the inputs. Raises ArgumentError."""
     if path.suffix == ".safetensors":
         try:
             return load_safetensors(path)
@@ -136,10 +136,10 @@ def _complete(where: str, arrays: dict[str, Array], names: Sequence[str]) -> dic
 
 # -- batches ---------------------------------------------------------------------------------------
 def _cut(where: str, arrays: dict[str, Array], module: GraphModule, size: int) -> Iterator[dict[str, Array]]:
-    """Pieces of the arrays. Raises ArgumentError for lengths that differ, and for empty ones."""
+    """Pieces of the arrays. Raises ArgumentError for arrays of different lengths and empty ones."""
     shapes = {str(n.target): n.type.shape for n in module.graph.placeholders}
     dim = next((s[0] for s in shapes.values() if s and not isinstance(s[0], int)), None)
-    steps: dict[str, int] = {}  # length of a piece; 0 for a position of an axis before the others
+    steps: dict[str, int] = {}  # length of a piece; 0 for a position on an axis before the others
     for name, shape in shapes.items():
         array = arrays[name]
         if array.size == 0 and 0 not in shape:
@@ -162,7 +162,7 @@ def _cut(where: str, arrays: dict[str, Array], module: GraphModule, size: int) -
 
 
 def _is_multiple(array: Array, length: int) -> bool:
-    """True for an array of several pieces of a length."""
+    """True for an array that consists of several pieces of a length."""
     return array.ndim > 0 and 0 < length < len(array) and len(array) % length == 0
 
 
@@ -185,8 +185,8 @@ def _arguments(module: GraphModule, values: Mapping[str, Array]) -> Any:
 
 # -- the command -----------------------------------------------------------------------------------
 _QUANTIZE = """\
-Turn a float program into one of 8-bit (or 4-bit) integers; says what became integers, what stayed
-float and why, and how far the results are from the float ones."""
+Turn a float program into one of 8-bit (or 4-bit) integers, and report what became integers, what
+stayed float and why, and how far the results are from the float ones."""
 
 _QUANTIZE_EXAMPLES = """\
 examples:
@@ -199,12 +199,12 @@ examples:
 
 schemes:
   static_int8       activations and weights; ranges from --data; the fastest
-  dynamic_int8      the same, ranges found in each call
+  dynamic_int8      the same, with ranges found in each call
   weight_only_int8, weight_only_int4      small weights, float arithmetic
   fp16, bf16        half floats throughout
 """
 
-#: What ``fxlite quantize --scheme`` takes: the presets of quantization.
+#: The presets of quantization, which ``fxlite quantize --scheme`` takes.
 SCHEMES = ("static_int8", "dynamic_int8", "weight_only_int8", "weight_only_int4", "fp16", "bf16")
 
 
@@ -221,7 +221,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".npz or .safetensors with arrays by the inputs' names, .npy for the only input, "
         "INPUT=FILE.npy, or a folder of such files; repeat for more. Arrays are cut into batches "
-        "along the named dim that they begin with, or an axis that stands before the type's",
+        "along the named dim that they begin with, or an axis before those of the type",
     )
     data.add_argument(
         "--batch", type=positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
@@ -244,8 +244,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite quantize``. Raises UsageError and ArgumentError before anything is computed; and
-    what tracing, planning and converting raise."""
+    """``fxlite quantize``. Raises UsageError and ArgumentError before anything is computed; and the
+    errors of tracing, planning and converting."""
     budget = {"min_sqnr": options.min_sqnr, "max_bytes": options.max_bytes, "max_latency": options.max_latency}
     budget = {name: limit for name, limit in budget.items() if limit is not None}
     _check(options, budget)
@@ -286,7 +286,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check(options: argparse.Namespace, budget: dict[str, Any]) -> None:
-    """Raise for options that do not go together."""
+    """Raise UsageError or ArgumentError for options that do not go together or files that cannot be written."""
     if bool(options.scheme) + bool(options.plan) + bool(budget) != 1:
         raise UsageError(
             "say how: one of --scheme NAME, --plan FILE.toml, or a budget (--min-sqnr, --max-bytes, --max-latency)"

@@ -1,9 +1,10 @@
-"""``fxlite regenerate``: a program as the Python source that a person could have written; ``fxlite
-reimport``: that source, edited, as a graph again; and ``fxlite migrate``: what a file written for
-torch.fx needs, and its port.
+"""``fxlite regenerate``: a program as Python source such as a person could have written; ``fxlite
+reimport``: that source, edited, as a graph again; and ``fxlite migrate``: the port of a file written
+for torch.fx, and what is left to port by hand.
 
 In: parsed options and a console. Out: printed text, or a module file with its weights; or what the
-edit changed, and maybe a ``.fxl`` file; or a list of lines with what each needs, or a diff, or files.
+edit changed, and optionally a ``.fxl`` file; or a list of lines with what each needs, or a diff, or
+files.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say, typed_input
 
-#: Those of ``fxlite.codegen.python.source``, which takes a while to import.
+#: The dialects of ``fxlite.codegen.python.source``, which takes a while to import.
 DIALECT_NAMES = ("fxlite", "numpy", "torch")
 
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The parser of ``fxlite regenerate``."""
     program_options(parser)
     passes_option(parser)
-    parser.add_argument("--name", help="name of the class; default: that of the program")
+    parser.add_argument("--name", help="name of the class; default: the program's name")
     parser.add_argument(
         "-o", "--output", metavar="FOLDER", help="write NAME.py and its weights there instead of printing the source"
     )
@@ -78,7 +79,7 @@ def reimport_run(options: argparse.Namespace, console: Console) -> int:
     found = diff(module, made)
     kept = sum(isinstance(row, Node) and row.op != "get_attr" for row in found.rows)
     say(console, str(found))
-    console.print(f"{kept} nodes are what they were", markup=False)
+    console.print(f"{kept} nodes are unchanged", markup=False)
     if options.output is not None:
         save(made, options.output)
         say(console, f"{options.output} written")
@@ -94,7 +95,7 @@ def migrate_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def migrate_run(options: argparse.Namespace, console: Console) -> int:
-    """Print what :func:`fxlite.migrate` finds; 1 where lines are left to a person."""
+    """``fxlite migrate``: print what :func:`fxlite.migrate` finds; 1 if lines have to be ported by hand."""
     from fxlite.codegen.porting.migrate import migrate
 
     found = migrate(options.path)

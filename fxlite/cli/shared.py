@@ -1,9 +1,9 @@
-"""Options that several commands take, their values, and passes named on the command line.
+"""Options that several commands have, their values, and passes named on the command line.
 
-In: the parser of a command, or names such as ``cse,my_pass.py:my_pass``, with commas between them:
-of registered passes, or FILE.py:NAME for a pass (or a plain function of a GraphModule) in a file,
-which is run. Out: its options; passes. Values are what argparse makes of an option's text, ``B=8``,
-``x=f32[B,3]`` or ``200MB``; ArgumentTypeError says what is wrong with it.
+In: the parser of a command, or names such as ``cse,my_pass.py:my_pass``, separated by commas: of
+registered passes, or FILE.py:NAME for a pass (or a plain function of a GraphModule) in a file, which
+is run. Out: its options; passes. Values are made from the text of an option, ``B=8``, ``x=f32[B,3]``
+or ``200MB``; ArgumentTypeError says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class UsageError(FxliteError):
 
 
 def say(console: Any, *texts: str) -> None:
-    """Print texts as they are, each on lines of its own, however long these are."""
+    """Print texts as they are, each on lines of its own, which are not wrapped."""
     for text in texts:
         console.print(text, soft_wrap=True, markup=False)
 
 
 # -- options ---------------------------------------------------------------------------------------
 def program_options(parser: argparse.ArgumentParser) -> None:
-    """The program, types of its inputs, its weights."""
+    """Options for the program, the types of its inputs, and its weights."""
     parser.add_argument("program", metavar="PROGRAM", help="FILE.py:NAME or FILE.fxl")
     text = 'an input and its type, "x=f32[B,3,224,224]"; repeat for each'
     repeated(parser, "-i", "--input", metavar="NAME=TYPE", type=typed_input, help=text)
@@ -48,21 +48,21 @@ def program_options(parser: argparse.ArgumentParser) -> None:
 
 
 def repeated(parser: Any, *names: str, **given: Any) -> None:
-    """An option that may be given again and again, all of them in a list."""
+    """An option that may be repeated; its values form a list."""
     parser.add_argument(*names, action="append", default=[], **given)
 
 
 def backend_option(
     parser: argparse.ArgumentParser, purpose: str, default: str | None = None, timed: bool = False
 ) -> None:
-    """The name of a back end; ``timed``: of one whose parts can be timed."""
+    """An option for the name of a back end; with ``timed``, of one whose parts can be timed."""
     names = [b.name for b in backends() if b.is_measured or not timed]
     text = f"{purpose}: {', '.join(names)}" + (f"; default {default}" if default else "")
     parser.add_argument("--backend", default=default, metavar="NAME", help=text)
 
 
 def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Options that back ends declare for the command line: these, or all."""
+    """The options that back ends declare for the command line: those in ``names``, or all."""
     for name, found in declared_options().items():
         option = found[0][1]
         if option.metavar is None or (names and name not in names):
@@ -79,15 +79,15 @@ def backend_options(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def size_option(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Sizes of named dims, ``purpose``."""
+    """An option for sizes of named dims."""
     text = f"size of a named dim {purpose}; repeat for each"
     repeated(parser, "--size", metavar="DIM=N", type=dim_size, help=text)
 
 
 def data_option(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Real inputs, ``purpose``."""
+    """An option for real inputs."""
     form = "NAME=FILE.npy"
-    text = f"a real input {purpose}; default random numbers"
+    text = f"a real input {purpose}; default: random numbers"
     repeated(parser, "--data", metavar=form, type=functools.partial(_pair, form=form), help=text)
 
 
@@ -97,13 +97,13 @@ def passes_option(
     purpose: str = "run these passes first; one of your own is FILE.py:NAME",
     required: bool = False,
 ) -> None:
-    """``--passes``: what is run; see :func:`after_passes` and :func:`find_passes`."""
+    """The option ``--passes``; see :func:`after_passes` and :func:`find_passes`."""
     parser.add_argument("--passes", metavar="NAME,NAME", default="", required=required, help=purpose)
 
 
 def after_passes(module: GraphModule, text: str) -> GraphModule:
-    """The module after the passes that ``text`` names; itself where it names none. Raises what
-    :func:`find_passes` and the passes raise."""
+    """The module after the passes that ``text`` names, or the module itself if it names none. Raises the
+    errors of :func:`find_passes` and the passes."""
     if not text:
         return module
     from fxlite.passes.manager import PassManager
@@ -131,7 +131,7 @@ def _find(text: str) -> Pass:
 
 # -- values ----------------------------------------------------------------------------------------
 def _pair(text: str, form: str) -> tuple[str, str]:
-    """Two texts with ``=`` between them; ``form`` says how they look."""
+    """Two texts with ``=`` between them; ``form`` describes them in an error."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip().isidentifier() or not value.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
@@ -140,7 +140,7 @@ def _pair(text: str, form: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _told(start: str = "") -> Any:
-    """Inside, errors of fxlite are what argparse says of a value."""
+    """Inside, argparse reports errors of fxlite as errors of a value."""
     try:
         yield
     except FxliteError as error:
@@ -165,7 +165,7 @@ def dim_size(text: str) -> tuple[str, int]:
 
 
 def dim_sizes(text: str) -> tuple[str, list[int]]:
-    """``T=64,128,256``: sizes of a dim, from 1 on."""
+    """``T=64,128,256``: a dim and sizes of it, each at least 1."""
     name, value = _pair(text, "DIM=N,N,..., such as T=64,128,256")
     parts = value.split(",")
     for part in parts:
@@ -175,7 +175,7 @@ def dim_sizes(text: str) -> tuple[str, list[int]]:
 
 
 def dim_facts(text: str) -> tuple[str, Any]:
-    """``T=1..512%8``: a dim and what is known of it."""
+    """``T=1..512%8``: a dim and facts about it."""
     from fxlite.types.facts import parse_facts
 
     name, value = _pair(text, 'DIM=FACTS, such as "T=1..512%8"')
@@ -184,7 +184,7 @@ def dim_facts(text: str) -> tuple[str, Any]:
 
 
 def checked_query(text: str) -> str:
-    """A query, as text."""
+    """The text of a query, which is valid."""
     from fxlite.show.query.parser import parse_query
 
     with _told():
@@ -193,7 +193,7 @@ def checked_query(text: str) -> str:
 
 
 def amount(text: str) -> int:
-    """``200MB``: a number with a unit or prefix."""
+    """``200MB``: a number, optionally with a prefix and a unit."""
     from fxlite.show.query.values import parse_quantity
 
     with _told():
@@ -207,11 +207,11 @@ def seconds(text: str) -> float:
             with contextlib.suppress(ValueError):
                 return float(text.removesuffix(unit)) * factor
             break
-    raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 200us, 3.5ms or 1s")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 200us, 3.5ms or 1s")
 
 
 def number(least: int, what: str) -> Callable[[str], int]:
-    """A reader of numbers from ``least`` on."""
+    """A function that reads numbers of at least ``least``."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -225,5 +225,5 @@ positive = number(1, "from 1 on")
 
 
 def numbers(text: str) -> list[int]:
-    """``1,3`` -> numbers from 1 on."""
+    """``1,3``: numbers, each at least 1."""
     return [positive(part) for part in text.split(",")]

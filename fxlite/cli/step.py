@@ -1,7 +1,7 @@
 """``fxlite step``: the rewrites of passes one by one, forward and backward.
 
 In: parsed options, a console, and keys: single ones from a terminal, or characters from a pipe.
-Out: for each rewrite the graph around it with what changed, and the values there on example inputs.
+Out: for each rewrite, the graph around it with the changes, and its values on example inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fxlite.passes.manager import PassManager
 from fxlite.passes.stepper import HEADINGS, Rewrite, Rewrites
 from fxlite.show.text.reading import print_graph
 
-#: What each key does; the first of them is shown.
+#: The keys for each action, of which the first is shown.
 KEYS = {
     "next": ("n", " ", "\x1b[C"),
     "back": ("b", "\x1b[D"),
@@ -42,7 +42,7 @@ KEYS = {
     "values": ("v",),
     "quit": ("q", "\x04"),
 }
-_MOST_VALUES = 12  # rows of the table of values
+_MOST_VALUES = 12  # most rows of the table of values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = ", ".join(f"{keys[0]} {name}" for name, keys in KEYS.items())
     parser.epilog = (
         f"Keys: {listed}; the arrow keys work, too. Passes are linted but not checked on values: "
-        "fxlite bisect does that. Status: 0; 1 where a pass fails, after the rewrites before it."
+        "fxlite bisect does that. Status: 0; 1 if a pass fails; then only the rewrites before it are shown."
     )
     program_options(parser)
     passes_option(parser, "what to run; a pass of your own is FILE.py:NAME", required=True)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """``fxlite step``. Raises what tracing and loading data raise."""
+    """``fxlite step``. Raises the errors of tracing and loading data."""
     passes = find_passes(options.passes)
     data, sizes = examples.load_data(unique(options.data, "--data")), unique(options.size, "--size")
     _, module = trace_program(options.program, options.weights, options.input)
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 # -- keys ------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def _one_by_one(stream: TextIO) -> Iterator[None]:
-    """Inside, a terminal gives each key at once."""
+    """Inside, a terminal delivers each key at once."""
     try:
         import termios
         import tty
@@ -93,14 +93,14 @@ def _one_by_one(stream: TextIO) -> Iterator[None]:
         return
     before = termios.tcgetattr(stream)
     try:
-        tty.setcbreak(stream, termios.TCSADRAIN)  # keys that wait are kept
+        tty.setcbreak(stream, termios.TCSADRAIN)  # keys typed before are kept
         yield
     finally:
         termios.tcsetattr(stream, termios.TCSADRAIN, before)
 
 
 class _Terminal:
-    """Keys of a terminal: each is there at once; an arrow key is three characters."""
+    """Keys from a terminal, which come at once; an arrow key is three characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -126,7 +126,7 @@ class _Terminal:
 
 
 class _Pipe:
-    """Characters of a pipe or file; line ends between them mean nothing."""
+    """Characters from a pipe or file; line ends between them are skipped."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -143,14 +143,14 @@ class _Pipe:
 
 
 def keys(stream: TextIO) -> _Terminal | _Pipe:
-    """What gives keys; "" is the end."""
+    """The source of keys, which gives "" at the end."""
     return _Terminal(stream) if stream.isatty() else _Pipe(stream)
 
 
 # -- what is shown ---------------------------------------------------------------------------------
 class Viewer:
-    """Shows the program after ``place`` rewrites. ``inputs`` are what values are shown for, by
-    placeholder; ``failure`` is the message of a pass that raised behind the last rewrite."""
+    """Shows the program after ``place`` rewrites. ``inputs``, by placeholder, are those whose values are
+    shown; ``failure`` is the message of a pass that raised after the last rewrite."""
 
     def __init__(self, rewrites: Rewrites, inputs: Mapping[str, Any] | None, failure: str, console: Console) -> None:
         self.rewrites, self.inputs = rewrites, inputs
@@ -159,7 +159,7 @@ class Viewer:
         self.note, self.is_listed = "", False
 
     def run(self, given: _Terminal | _Pipe) -> None:
-        """Show the beginning, then do what the keys say until the last of them."""
+        """Show the beginning, then do what each key says, until the last."""
         actions: dict[str, Callable[[], None]] = {
             "next": lambda: self.go(self.place + 1),
             "back": lambda: self.go(self.place - 1),
@@ -182,7 +182,7 @@ class Viewer:
             if name:
                 actions[name]()
             else:
-                self.note = f"{key!r} is no key of this"
+                self.note = f"{key!r} is none of the keys"
 
     # -- moving ------------------------------------------------------------------------------------
     def go(self, place: int) -> None:
@@ -194,17 +194,17 @@ class Viewer:
         self.place = min(max(place, 0), last)
 
     def next_pass(self) -> None:
-        """To the first rewrite of the next pass that made one."""
+        """Go to the first rewrite of the next pass that made one."""
         starts = [start + 1 for start in self.rewrites.starts()]
         self.go(next((p for p in starts if p > self.place), len(self.rewrites) + 1))
 
     def pass_before(self) -> None:
-        """To the first rewrite of this pass; from there to that of the pass before."""
+        """Go to the first rewrite of this pass; from there, to that of the pass before."""
         starts = [start + 1 for start in self.rewrites.starts()]
         self.go(max((p for p in starts if p < self.place), default=0 if self.place else -1))
 
     def find(self, name: str) -> None:
-        """To the next rewrite of a node; after the last one from the beginning."""
+        """Go to the next rewrite of a node; after the last one, start from the beginning."""
         count = len(self.rewrites)
         for offset in range(1, count + 1):
             place = (self.place + offset - 1) % count
@@ -270,7 +270,7 @@ class Viewer:
             self._values(rewrite, self.inputs)
 
     def _values(self, rewrite: Rewrite, inputs: Mapping[str, Any]) -> None:
-        """The values of what went and what came, and how far the results are apart."""
+        """Show the values that were removed and added, and how far the results are apart."""
         try:
             found = rewrite.values(inputs)
         except (FxliteError, ArithmeticError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The steps of long work: a progress bar that says what runs, and a line for each step that is done.
 
-In: the console that the lines are printed to, and the names of steps. Out: lines, also where the
-output is a file or a pipe; on a terminal meanwhile a bar on standard error.
+In: the console that the lines are printed to, and the names of steps. Out: lines, even if the output
+is a file or a pipe; on a terminal, also a bar on standard error while a step runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fxlite.base.console import output_width, show
 
 
 class Step:
-    """A step that runs: ``said`` is printed when it is done, ``advance`` moves the progress bar."""
+    """A running step: ``said`` is printed when it is done, and ``advance`` moves the progress bar."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self.progress, self.task = progress, task
@@ -63,8 +63,8 @@ class Steps:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """A step for what knows steps as a ``Stage`` (:mod:`fxlite.backend`): inside, what is said
-        of it is appended to a list."""
+        """A step in the form of a ``Stage`` (:mod:`fxlite.backend`): inside, the texts to print about it
+        are appended to a list."""
         with self(name) as step:
             yield step.said
 

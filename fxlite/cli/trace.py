@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--table", action="store_true", help="print a table with a row for each node instead of code")
     shown.add_argument(
-        "--tree", action="store_true", help="print the modules with result, parameters and FLOPs instead of code"
+        "--tree", action="store_true", help="print the modules with results, parameters and FLOPs instead of code"
     )
     shown.add_argument(
         "--draw", metavar="FILE", help="write a picture instead: .svg, .html (to explore), .dot, .png or .pdf"
@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth",
         type=number(1, "of levels"),
         metavar="N",
-        help="for --draw and --tree: levels of modules that are open; default: as many as stay "
-        "readable in a picture, all in a tree",
+        help="for --draw and --tree: levels of modules that are open; default: in a picture as many as stay "
+        "readable, in a tree all",
     )
     parser.add_argument(
         "--color",
         choices=("op", "dtype", "change", "scope"),
-        help="for --draw: what colours say; default op, its kind; change: what --passes did",
+        help="for --draw: what the colours stand for; default: op, the kind of op; change: what --passes did",
     )
     shown.add_argument(
         "--direction",
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--query",
         metavar="QUERY",
         type=checked_query,
-        help='print only the nodes it finds, "conv2d > relu"; fxlite check --help tells more',
+        help='print only the nodes that it finds, "conv2d > relu"; see fxlite check --help',
     )
     shown.add_argument(
         "--doctor",
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check_combination(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that say how something is shown which is not shown."""
+    """Raise UsageError for options about something that is not shown."""
     if options.depth is not None and not (options.draw or options.tree):
         raise UsageError("--depth is for --draw and --tree; give one of them")
     if options.color and not options.draw:
@@ -105,7 +105,8 @@ def _check_combination(options: argparse.Namespace) -> None:
 
 
 def _print_matches(graph: Graph, query: str, console: Console) -> None:
-    """The nodes of each match with their places, matches of several nodes apart; then how many."""
+    """Print the nodes of each match with their places, and the number of matches. If a match has several
+    nodes, matches are separated by empty lines."""
     from fxlite.show.query.search import unknown_places
     from fxlite.show.text.reading import node_text
 
