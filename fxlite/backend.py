@@ -203,7 +203,7 @@ def register_backend(backend: Backend) -> Backend:
     """Make a back end available by its name to :func:`compile`, the command line, profiles and
     reports. ``compile(model, name="f32[B]")`` then takes the names of its options as options, not as
     inputs."""
-    expect(backend, Backend, "what is registered", "give an instance of a class of your own")
+    expect(backend, Backend, "a registered back end", "give an instance of a class of your own")
     _REGISTERED[backend.name] = backend
     return backend
 

@@ -337,9 +337,9 @@ class JitFunction:
         rebound = module.__dict__.get("_rebound", ())
         if rebound:
             raise TraceError(
-                f"{title(self._function)} puts another value in place of {', '.join(rebound)}, in what the caller "
-                f"gives it. Compiled code would not do that; write into the array, {rebound[0]}[...] = value, or copy "
-                "the container first and return the copy"
+                f"{title(self._function)} replaces {', '.join(rebound)} in an argument of the caller. Compiled code "
+                f"would not do that; write into the array, {rebound[0]}[...] = value, or copy the container first and "
+                "return the copy"
             )
         states = []
         for _, path in module.states:

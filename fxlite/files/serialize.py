@@ -150,7 +150,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {d.name.upper(): d.numpy for d in dtypes.ALL
 @checked
 def save_safetensors(arrays: dict[str, np.ndarray[Any, Any]], path: str | os.PathLike[str]) -> None:
     """Write a dict from name to array, such as ``model.state_dict()``, as a safetensors file."""
-    expect(arrays, Mapping, "what is saved", "give arrays by name: model.state_dict()")
+    expect(arrays, Mapping, "the saved value", "give arrays by name: model.state_dict()")
     for name, array in arrays.items():
         expect(name, str, "the name of an array")
         expect(array, (np.ndarray, np.generic, int, float), f"the array {name!r}")
@@ -172,7 +172,7 @@ def save(gm: GraphModule, path: str | os.PathLike[str]) -> None:
 
     Entries of ``node.meta`` that JSON cannot represent are left out, with a warning that names them. Raises
     FileFormatError for a graph that calls leaf modules, whose code cannot be stored as data."""
-    expect(gm, GraphModule, "what is saved", "trace it first: fx.symbolic_trace(...)")
+    expect(gm, GraphModule, "the saved value", "trace it first: fx.symbolic_trace(...)")
     write_whole(path, to_bytes(gm))
 
 

@@ -92,7 +92,7 @@ def check_orders(
             continue
         steps = [abs(s) for s, n in zip(array.strides, array.shape) if n > 1]
         if kind == "dense" or steps != sorted(steps, reverse=True):
-            where = f", as {place} writes where NumPy makes a view or a copy by that" if place else ""
+            where = f", which decides whether {place} writes into a view or a copy" if place else ""
             raise ArgumentError(
                 f"{name}: {label} must be {pytree.ORDERS[kind]}{where}; its strides are {array.strides} bytes: "
                 f"pass np.ascontiguousarray({label})"

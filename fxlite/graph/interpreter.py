@@ -42,7 +42,7 @@ class Interpreter:
         self.module: Any = module
         self.name = type(self).__name__
         if graph is None:
-            expect(module, GraphModule, "what is interpreted", "trace it: fx.symbolic_trace(...)")
+            expect(module, GraphModule, "the interpreted program", "trace it: fx.symbolic_trace(...)")
             self.graph, self._caller = module.graph, module
         else:  # arguments are taken as a GraphModule of that graph takes them
             self.graph, self._caller = graph, GraphModule(module, graph.copy(), "Interpreter")

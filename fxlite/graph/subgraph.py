@@ -41,7 +41,7 @@ class SubGraph:
             if node.op in ("get_attr", "call_module"):
                 what = "reads a weight" if node.op == "get_attr" else "calls a leaf module"
                 raise GraphError(
-                    f"a sub-graph {what}, {node.target}; what it reads are inputs of it and operands of its node"
+                    f"a sub-graph {what}, {node.target}; make its value an input and an operand of its node"
                 )
         results = graph.output_node().args[0]
         if type(results) is not tuple or not all(type(r) is Node for r in results):

@@ -156,7 +156,7 @@ class Op(Facts):
             early = next(n for n in self._names if n not in self.tensor_kinds)
             raise ArgumentError(
                 f"the op {self.name}{self.signature_text()}: operands come before attributes; move "
-                f"{early!r} behind {self._tensor_names[-1]!r}, or annotate it as Tensor"
+                f"{early!r} after {self._tensor_names[-1]!r}, or annotate it as Tensor"
             )
         self._attribute_names = tuple(self._names[count:])
         self._types: dict[Any, Any] = {}  # cached results of the type rule

@@ -279,7 +279,7 @@ cummax = _register_scan(
     "max",
     same,
     "np.maximum.accumulate x axis:",
-    "Largest value so far along ``axis``; NaN wins from where it stands on.",
+    "Largest value so far along ``axis``; from a NaN on, all are NaN.",
     moves_values=True,
 )
 cummin = _register_scan(
@@ -288,6 +288,6 @@ cummin = _register_scan(
     "min",
     same,
     "np.minimum.accumulate x axis:",
-    "Smallest value so far along ``axis``; NaN wins from where it stands on.",
+    "Smallest value so far along ``axis``; from a NaN on, all are NaN.",
     moves_values=True,
 )

@@ -157,7 +157,7 @@ def wrap(fn_or_name: Any = None, *, infer: Any = None) -> Any:
         name = getattr(function, "__name__", "")
         if frame.f_locals is not frame.f_globals or frame.f_globals.get(name) is not function:
             raise ArgumentError(
-                f"fx.wrap({name}) as a statement wraps a function of the module that it stands in; "
+                f"fx.wrap({name}) as a statement wraps a function of its own module; "
                 f"use it as a decorator, or write {name} = fx.wrap({name})"
             )
         _PENDING.append((frame.f_globals, name, infer))

@@ -80,7 +80,7 @@ def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
     try:
         return dtypes.plain_array(np.asarray(value))
     except (DTypeError, ValueError) as error:
-        problem = f"{name}: {str(value)[:100]} is no array: {error}"
+        problem = f"{name}: {str(value)[:100]} is not an array: {error}"
         raise tracer.error(problem, "give numbers in rows of one length") from None
 
 
@@ -242,7 +242,7 @@ def signature_of(function: Any) -> inspect.Signature:
     except (TypeError, ValueError):
         name = _name(function)
         raise ArgumentError(
-            f"{name} is not written in Python and does not tell what it takes; give a function "
+            f"{name} is not written in Python and has no signature; give a function "
             f"that calls it, such as lambda x: {name}(x)"
         ) from None
 

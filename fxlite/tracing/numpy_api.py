@@ -131,7 +131,7 @@ def _steps_of(x: Any, axis: Any, what: str) -> tuple[int, int]:
     axis = normalize_axis(0 if axis is None else axis, value_type(x).rank)
     size = known_size(x, axis, what)
     if size > _MOST_STEPS:
-        raise ValueError(f"{what} of {size} elements: without an op up to {_MOST_STEPS} are traced")
+        raise ValueError(f"{what} of {size} elements has no op and is traced for up to {_MOST_STEPS}")
     return axis, size
 
 
@@ -192,7 +192,7 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
 def _reduced_at_computed(ufunc: np.ufunc, x: Any, indices: Any, axis: int, options: dict[str, Any]) -> Any:
     """:func:`reduced_at` for computed indices, with a loop, for a ufunc with a reduction."""
     if ufunc not in _REDUCE:
-        raise ValueError("of computed indices it is traced for add, multiply, maximum, minimum and the logical ones")
+        raise ValueError("with computed indices it is traced for add, multiply, maximum, minimum and the logical ones")
     rows = np.moveaxis(indices.tracer.constant(x), axis, 0)
     size = shapes.for_user(rows.type.shape[0])
     starts = rearranging.within(lookup("cast")(indices, "i64"), size, "raise")

@@ -240,7 +240,7 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
             axis += covered
     if len(spans) > 1 or (spans and masks_found):
         raise tracer.error(
-            "of one subscript a single slice may have computed bounds, and no mask stands beside it",
+            "a subscript may have only one slice with computed bounds, and no mask beside it",
             "write a loop over the other axis",
         )
     return Part(x, places, arrays, target, masks_found[0] if masks_found else None, spans[0] if spans else None)

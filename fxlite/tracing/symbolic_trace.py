@@ -207,7 +207,7 @@ def traced_type(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) 
     errors of its ops for types that do not fit."""
     graph, _, result = traced_call(function, op, bound)
     if graph.guards:
-        raise TraceError(f"its types hold where {' and '.join(map(str, graph.guards))}")
+        raise TraceError(f"its types hold only if {' and '.join(map(str, graph.guards))}")
     several = isinstance(result, tuple)
     types = tuple(r.type if isinstance(r, Node) else type_of(r) for r in (result if several else (result,)))
     return types if several else types[0]

@@ -911,7 +911,7 @@ class Tracer(Capturing):
             unknown = [name for name in (UNKNOWN_TEXT, *self.graph.input_dims) if name in str(value)]
             if unknown:
                 raise self.error(
-                    f"the program returns a text of what is not known while tracing, {value!r} ({unknown[-1]})",
+                    f"the program returns a text of a value that is not known while tracing, {value!r} ({unknown[-1]})",
                     "return the values, and make the text after the call",
                     location=self._definition,
                 )

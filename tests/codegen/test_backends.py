@@ -82,7 +82,7 @@ def test_what_it_cannot_do_is_said() -> None:
     with pytest.raises(CodegenError, match="no_such_program does not run"):
         backend.register_backend(broken())
         fx.compile(np.exp, "f32[4]", backend="rust")
-    with pytest.raises(ArgumentError, match="what is registered must be a Backend, not type"):
+    with pytest.raises(ArgumentError, match="a registered back end must be a Backend, not type"):
         backend.register_backend(Rust)  # type: ignore[arg-type]
 
 

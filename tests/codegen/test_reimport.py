@@ -290,7 +290,7 @@ FIRST = "        y = F.relu("
 WRONG: list[tuple[type[FxliteError], str, tuple[str, str]]] = [
     (
         TraceError,
-        r"(?s)inside of a try statement.*net.py:\d+: x.sum",
+        r"(?s)inside a try statement.*net.py:\d+: x.sum",
         (
             FIRST,
             "        try:\n            x = -x if x.sum() > 0 else x\n        except ValueError:\n"

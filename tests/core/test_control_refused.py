@@ -172,7 +172,7 @@ REFUSED = {
     no_number_at_first: (r"best is None before a while loop and f64", "best is None", "start with"),
     grows: (r"a list from outside of a while loop is changed by append", "rows.append", "np.zeros"),
     raises: (r"a branch raises ValueError: positive .*:\d+\)", "x[0] > 0", "check it before"),
-    caught: (r"stands inside of a try statement", "x[0] > 0", "take it out"),
+    caught: (r"is inside a try statement", "x[0] > 0", "take it out"),
     recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
     falls_off: (r"returns a value on one path, and reaches its end", "x[0] > 0", "at the end"),
     computed_slice: (r"a slice with computed bounds and the step 2", "x[:n:2]", "np.take"),

@@ -69,7 +69,7 @@ def test_a_list_that_is_written_into():
 
 @pytest.mark.parametrize("operand", [["a", "b", "c"], [[1, 2], [3]], [1, None, 2]])
 def test_what_is_no_array(operand):
-    with pytest.raises(TraceError, match=r"add: .* is no array: .*\n  at .*test_lists_as_operands.py:\d+: x \+ op"):
+    with pytest.raises(TraceError, match=r"add: .* is not an array: .*\n  at .*test_lists_as_operands.py:\d+: x \+ op"):
         fx.symbolic_trace(lambda x: x + operand, x="f32[3]")
 
 

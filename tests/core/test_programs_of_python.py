@@ -448,7 +448,7 @@ def test_texts_of_values_are_copied() -> None:
 
 
 def test_texts_of_values_are_refused_and_those_of_sizes_are_of_their_size() -> None:
-    with pytest.raises(fx.errors.TraceError, match="a text of what is not known"):
+    with pytest.raises(fx.errors.TraceError, match="a text of a value that is not known"):
         fx.jit(lambda x: f"mean {x.mean():.2f}")(floats(4))
     sized = fx.jit(lambda x: (f"{len(x)} values", x.sum()))
     assert [sized(floats(n))[0] for n in (4, 6)] == ["4 values", "6 values"]
@@ -563,7 +563,7 @@ def test_exceptions_on_conditions(program: Any, backend: str) -> None:
 
 
 def test_an_assert_that_is_caught_is_refused() -> None:
-    with pytest.raises(fx.errors.TraceError, match=r"(?s)stands inside of a try.*control_programs.py:\d+"):
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)is inside a try.*control_programs.py:\d+"):
         fx.jit(catches_an_assert)(-floats(4))
 
 

@@ -161,7 +161,7 @@ class Layers(nn.Module):
 def test_equal_layers_are_printed_once() -> None:
     graph = fx.symbolic_trace(Layers((16,) * 12), x="f32[B,8]").graph
     text = graph.text(width=80)
-    assert "# ×12: the 5 nodes above stand here 12 times; the last gives add_11" in text
+    assert "# ×12: the 5 nodes above occur 12 times; the last gives add_11" in text
     assert text.count("ops.gelu") == 1 and "return add_11" in text
     assert max(map(len, text.splitlines())) <= 80
     assert graph.text(full=True).count("ops.gelu") == 12

@@ -75,7 +75,7 @@ def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = ""
     dims.check(given, [i.name for i in inputs])
     env = {t.name: _weight(importer, tensors, t) for t in read.graph.initializer}
     if read.graph.sparse_initializer:
-        raise ModelImportError(f"ONNX: {source} holds sparse weights, which no value of fxlite stands for")
+        raise ModelImportError(f"ONNX: {source} holds sparse weights, which fxlite cannot represent")
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in read.functions}
     names = [i.name for i in inputs]
     outputs = [o.name for o in read.graph.output]

@@ -53,7 +53,7 @@ def element(number: int, what: str) -> np.dtype[Any]:
     found = ELEMENTS.get(number)
     if found is None:
         name = "text (string)" if number == TEXT else f"the element type {number}"
-        raise ModelImportError(f"ONNX: {what} holds {name}, which no dtype of fxlite stands for")
+        raise ModelImportError(f"ONNX: {what} holds {name}, for which fxlite has no dtype")
     return found
 
 

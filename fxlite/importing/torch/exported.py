@@ -280,7 +280,7 @@ def register_caches() -> None:
 def _loaded(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
     if not name.endswith(".pt2"):
-        raise ArgumentError(f"{name} is no .pt2 file; weights are loaded by fx.load_weights, and models by their class")
+        raise ArgumentError(f"{name} is not a .pt2 file; load weights by fx.load_weights, and models by their class")
     with quiet():
         try:
             return torch.export.load(name)
@@ -383,7 +383,7 @@ def _of_exported(exported: Any, name: str) -> Program:
         if not _computes_the_same(exported, read.module(), example, named):
             raise ModelImportError(
                 f"torch's graph without writes of {name or 'the program'} gives other results for the examples than "
-                "the program does, as for what is written into x.unfold(...)\n"
+                "the program does, as it is with writes into x.unfold(...)\n"
                 "  instead: give the written part by indices or slices, x[..., ::4] *= 2"
             )
     return Program(exported, name or "Model", {})

@@ -241,9 +241,9 @@ class _Parser:
 
     def unexpected(self) -> NoReturn:
         if self.peek("|"):
-            self.fail("alternatives stand in parentheses, as in (conv1d|conv2d)")
+            self.fail("alternatives need parentheses, as in (conv1d|conv2d)")
         if _NAME.match(self.text, self.position) or self.peek("#") or self.peek("*"):
-            self.fail('between two steps stands ">" (reads it) or ">>" (depends on it)')
+            self.fail('two steps need ">" (reads it) or ">>" (depends on it) between them')
         self.fail(f"{self.text[self.position]!r} does not belong here")
 
     def chain(self) -> Chain:
@@ -262,7 +262,7 @@ class _Parser:
             self.skip_spaces()
             if _MODULE.match(self.text, self.position):
                 self.fail(
-                    'module("…") stands at the start, for the whole chain; use :in("…") for one step',
+                    'module("…") comes first and holds for the whole chain; use :in("…") for one step',
                     self.position,
                     self.position + len("module"),
                 )
@@ -351,7 +351,7 @@ class _Parser:
             except QueryError as error:
                 self.fail(str(error), start, start + len(raw))
         elif not self.peek("]"):
-            problem = 'after an attribute stands "]" or one of ' + " ".join(_SIGNS)
+            problem = 'an attribute needs "]" after it, or one of ' + " ".join(_SIGNS)
             self.fail(problem if self.position < len(self.text) else "the bracket is not closed")
         self.expect("]", "the bracket is not closed")
         return Test(attribute, sign, value, opened, self.position)
@@ -371,9 +371,9 @@ class _Parser:
         if word == "at":
             return self.place()
         if word == "not":
-            self.expect("(", "what must not hold stands in parentheses: :not(relu)")
+            self.expect("(", ":not needs parentheses: :not(relu)")
             return Either(self.alternatives("("), True)
-        self.expect("(", "the number of users stands in parentheses: :users(>1)")
+        self.expect("(", "the number of users needs parentheses: :users(>1)")
         self.skip_spaces()
         sign = self.take(*_SIGNS) or "="
         self.skip_spaces()
@@ -385,14 +385,14 @@ class _Parser:
         return Users(sign, int(found[0]))
 
     def inside(self, example: str) -> Inside:
-        self.expect("(", f"the path of a module stands in parentheses: {example}")
+        self.expect("(", f"the path of a module needs parentheses: {example}")
         glob = self.quoted(example)
         self.expect(")", f"the parenthesis is not closed: {example}")
         return Inside(glob)
 
     def place(self) -> At:
         example = ':at("model.py:31")'
-        self.expect("(", f"a place stands in parentheses: {example}")
+        self.expect("(", f"a place needs parentheses: {example}")
         self.skip_spaces()
         start = self.position
         text = self.quoted(example)

@@ -228,7 +228,7 @@ class _Parser(BlockParser):
             else:
                 found = path
             if found not in targets or found in writes:
-                raise self.error(statement, f"the comment says that {path!r} is written, which is no input")
+                raise self.error(statement, f"the comment says that {path!r} is written, but it is not an input")
             writes.append(found)
         own = [target for target in targets if target not in dict(states)]
         self.graph.interface = replace(one_by_one(tuple(own)), writes=tuple(writes), states=tuple(states))

@@ -267,7 +267,7 @@ def _fold_text(part: Part, nodes: Sequence[Node], places: dict[Node, int]) -> st
     made = [nodes[place].name for place in last if any(places[u] not in last for u in nodes[place].users)]
     others = dict.fromkeys(paths[1:])
     if len({*paths}) < part.times or "" in others:
-        said = f"the {length} nodes above stand here {part.times} times"
+        said = f"the {length} nodes above occur {part.times} times"
     elif part.times == 2:
         said = f"{paths[1]} is the same"
     else:

@@ -113,7 +113,7 @@ def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any])
     if most is None or not at_least(tracer, count, 0):
         raise tracer.error(
             f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
-            "make an array of the largest size, and cut it: np.zeros(100)[:n]; what len(x[mask]) gives has a bound",
+            "make an array of the largest size, and cut it: np.zeros(100)[:n]; a size such as len(x[mask]) has a bound",
             count.node,
         )
     sizes[axis] = shapes.for_user(most)
@@ -345,7 +345,7 @@ def _as_strided(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return function(*args, **kwargs)
     if layout_of(x) != contiguous(x.type.shape):
         raise tracer.error(
-            f"as_strided() of {x.node.name}, whose elements do not lie in memory one behind the other",
+            f"as_strided() of {x.node.name}, whose elements are not contiguous in memory",
             "copy it: np.ascontiguousarray(x)",
             x.node,
         )
@@ -356,7 +356,7 @@ def _as_strided(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
     take_order_for_granted(view_of(x), tracer, always=True)
     numbers = [step // x.itemsize for step in steps]
     if any(bool(step % x.itemsize) for step in steps):
-        raise ValueError(f"strides {steps} that are no multiples of the {x.itemsize} bytes of an element")
+        raise ValueError(f"strides {steps} are not multiples of the {x.itemsize} bytes of an element")
     if all(type(n) is int for n in (*sizes, *numbers, x.size)) and 0 not in sizes:
         ends = [(size - 1) * step for size, step in zip(sizes, numbers)]
         if sum(e for e in ends if e < 0) < 0 or sum(e for e in ends if e > 0) >= x.size:

@@ -143,7 +143,7 @@ def scan(f: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: Any = 
 
         carry = iterate(step, init, ((i,) for i in range(int(sizes[0]))))
         if not made:
-            raise ArgumentError("scan over nothing: what f gives is not known")
+            raise ArgumentError("scan runs over no elements, so the results of f are not known")
         rows = [leaves_of(y, "y")[0] for y in made.values()]
         return carry, put_together(leaves_of(made[0], "y")[2], [np.stack(r) for r in zip(*rows)])
     found: list[Structure] = []

@@ -283,7 +283,7 @@ def list_of(x: Any) -> Any:
         return number_of(x)
     count = len(x)  # raises an error for a named size
     if int(x.size) > _MOST_LISTED:
-        raise x.tracer.error(f"a list of {x.size} elements is made of {x.node.name}", "keep it an array", x.node)
+        raise x.tracer.error(f"{x.node.name} is made into a list of {x.size} elements", "keep it an array", x.node)
     return [list_of(x[number]) for number in range(count)]
 
 

@@ -52,7 +52,7 @@ def is_open(value: Any) -> bool:
 
 def refuse(tracer: Tracer, what: str) -> Any:
     """Raise the error for an unsupported operation on such a list."""
-    raise tracer.error(f"{what} a list of which it is not known while tracing which elements it has", HOW_TO_TAKE)
+    raise tracer.error(f"{what} a list whose elements exist only under conditions not known while tracing", HOW_TO_TAKE)
 
 
 # -- as an array -----------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def as_array(tracer: Tracer, values: list[Any]) -> Any:
     """The existing elements as an array."""
     truths, parts = _parts(values)
     if len(set[Any]().union(*(_dtypes(tracer, part) for part in parts))) != 1:
-        refuse(tracer, "values of different types, or no numbers, are in")
+        refuse(tracer, "values that are not numbers, or have different types, are in")
     return stacked(tracer, parts)[lookup("cast")(stacked(tracer, truths), bool)]
 
 
@@ -130,7 +130,7 @@ def _is_beyond(tracer: Tracer, relation: str, one: Any, other: Any) -> Any:
     if is_leaf(one) and is_leaf(other):
         return lookup(relation)(one, other)
     if not (isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other)):
-        refuse(tracer, "max() or min() compares what are no numbers, or tuples of as many, of")
+        refuse(tracer, "max() or min() compares values that are neither numbers nor tuples of equal length, in")
     found: Any = False
     for a, b in zip(one[::-1], other[::-1]):
         equal = lookup("logical_and")(_equal(tracer, a, b), found)

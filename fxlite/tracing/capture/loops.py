@@ -345,7 +345,8 @@ class Loop:
             if self._learned(way) or self._overflows(way):
                 continue
             return self._recorded(condition, way)
-        raise CannotKeep(str(self.tracer.error(f"what {self.what} carries does not come to rest", "unroll it")))
+        problem = f"the types of the values that {self.what} carries do not settle"
+        raise CannotKeep(str(self.tracer.error(problem, "unroll it")))
 
     # -- results of an attempt ---------------------------------------------------------------------
     def _learned(self, way: Way) -> bool:
@@ -527,7 +528,7 @@ class Loop:
         found = self._entry(outcome.value, "the returned value")
         if found is None:
             raise self.tracer.error(
-                f"{self.what} is left by returning {shown(outcome.value)}, whether it is is not known while tracing",
+                f"{self.what} may be left by returning {shown(outcome.value)}, which is not known while tracing",
                 "return arrays and numbers, or leave the loop with break",
             )
         return found
@@ -661,7 +662,7 @@ class Loop:
     def _unset(self, place: Place) -> Unavailable:
         return Unavailable(
             self.tracer,
-            f"{place.name} has no value where {self.what} runs no round, and whether it runs one "
+            f"{place.name} has no value if {self.what} runs no round, and whether it runs one "
             "is not known while tracing",
             f"give it a value of the same type before the loop: {place.name} = 0",
         )

@@ -57,8 +57,8 @@ def _at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     if not all(is_traced(v) or isinstance(v, (*_NUMBERS, np.number, np.bool_, np.ndarray, NamedDim)) for v in values):
         raise tracer.error(
-            f"values that are no arrays or numbers ({type(first).__name__}) are put in an order that is not known "
-            "while tracing",
+            f"values that are neither arrays nor numbers ({type(first).__name__}) are put in an order that is not "
+            "known while tracing",
             "order positions: np.argsort(keys)",
         )
     found = lookup("take")(stacked(tracer, list(values)), place, axis=0)

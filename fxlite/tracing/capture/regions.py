@@ -213,7 +213,7 @@ class Merging:
         sizes = f"{number_of(len(keys), 'value')} {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
         return self._unavailable(
             f"{path} is a {type(one).__name__} of {sizes}",
-            "make it as long on both ways, or an array of the final size, written into",
+            "give it the same length both ways, or write into an array of the final size",
         )
 
     def lists(self, path: str, one: Sequence[Any], other: Sequence[Any]) -> Callable[[Any], list[Any]]:

@@ -25,7 +25,7 @@ class UnknownText(str):
             if f"{UNKNOWN_TEXT}{size.expr})" in text:
                 int(size)
         raise tracer.error(
-            f"the program reads a text of what is not known while tracing, {text!r}",
+            f"the program reads a text of a value that is not known while tracing, {text!r}",
             "compute with the value itself: n // 10**k % 10 is a digit of n, x == 1 a comparison",
         )
 

@@ -97,7 +97,7 @@ def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
     rows = given if isinstance(given, (tuple, list)) or np.ndim(given) else [given]
     array = np.empty(np.shape(rows), object) if not _has_traced(rows) else None
     if array is None:
-        raise ValueError("what is padded with cannot be computed; write np.concatenate")
+        raise ValueError("a computed value to pad with is not traced; write np.concatenate")
     array[...] = rows if isinstance(rows, np.ndarray) else list(rows)
     return [(a, b) for a, b in np.broadcast_to(array, (rank, 2)).tolist()]
 

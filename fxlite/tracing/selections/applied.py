@@ -61,7 +61,7 @@ def _of_positions(op: Op, *operands: Any) -> Any:
     first = next(v for v in operands if type(v) is Masked)
     found = _position_by_position(first.tracer, op, op.bind(operands, {}), first)
     if found is None:
-        raise first.refusal(f"{op.name} of it and what is selected otherwise, or all of an axis")
+        raise first.refusal(f"{op.name} of it and elements selected otherwise, or a whole axis")
     return found
 
 
@@ -280,7 +280,7 @@ def _reshaped(m: Masked, shape: Any) -> Masked:
     behind, inner = shapes.product(shape[axis + 1 :]), shapes.product(sizes[m.before + 1 :])
     ratio = shapes.normalize(inner) / shapes.normalize(behind) if behind != 0 else 0
     if not shapes.equal(shapes.product(shape[:axis]), before) or ratio != int(ratio):
-        raise m.refusal(f"reshape to {tuple(shape)}", "keep the selected axis where it stands, or make it longer")
+        raise m.refusal(f"reshape to {tuple(shape)}", "keep the selected axis in its place, or make it longer")
     ratio, wanted = int(ratio), shape[axis]
     if is_traced(wanted) and not sum_of(tracer, wanted).same(Sum((), 0).plus(sum_of(tracer, m.count), ratio)):
         raise m.refusal(f"reshape to {tuple(shape)}, of another number of elements", "give -1 for its size")

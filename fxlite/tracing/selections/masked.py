@@ -494,7 +494,7 @@ class Masked:
             those = aligned(those, some.like(some.values, 0))
             selected = lookup("logical_and")(some.mask, those)
             if isinstance(value, Masked) and not same_mask(value.mask.node, selected.node):
-                raise value.refusal("a write of what one mask selects to where another one does")
+                raise value.refusal("a write of elements that one mask selects to positions that another one does")
             new = value.values if isinstance(value, Masked) else value
             if np.ndim(new) == 0 or isinstance(value, Masked):
                 where = lookup("reshape")(those, some.condition.type.shape)
@@ -603,7 +603,7 @@ def all_of(values: Any) -> Masked:
 def stored(out: Any, result: Any, what: str) -> Any:
     """Write a result into selected positions, for ``out=`` and ``+=``."""
     if not (isinstance(out, Masked) and isinstance(result, Masked) and out.same(result)):
-        raise result.refusal(f"{what}: what another mask selects, or an array, as the destination")
+        raise result.refusal(f"{what}: an array, or elements that another mask selects, as the destination")
     if out.values.ndim != result.values.ndim or out.after != result.after:
         raise result.refusal(f"{what}: a destination with fewer axes")
     return out.changed(result.like(cast_in_place(out, result.values, what)))

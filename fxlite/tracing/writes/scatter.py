@@ -422,7 +422,7 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
             found: Any = np.nonzero(mask) if is_traced(mask) else ()
             places = [place.one_by_one() for place in found]
             if len(places) != 1 or items[0] is not mask:
-                raise value.refusal("writing what one mask selected to where another one says")
+                raise value.refusal("a write of elements that one mask selects to positions that another one does")
             _set_looked_up(y, [*places, *items[1:]], value, what)
             return
         after, value = kind.shape[first:], value.values
