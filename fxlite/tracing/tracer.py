@@ -333,7 +333,7 @@ class Tracer(Capturing):
     def value_of_body(self, node: Node) -> TraceError:
         """The error for a value that the program reads after the end of the body that computed it."""
         return self.error(
-            f"{node.name} was computed inside of a loop or condition that has ended",
+            f"{node.name} was computed inside a loop or condition that has ended",
             "return it from there: carry it, or make it a result of both branches",
             node,
         )

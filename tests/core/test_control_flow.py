@@ -336,7 +336,7 @@ def test_a_value_of_a_body_stays_inside() -> None:
         fx.fori_loop(0, 3, body, x)
         return kept[0]
 
-    with pytest.raises(TraceError, match="inside of a loop or condition that has ended"):
+    with pytest.raises(TraceError, match="inside a loop or condition that has ended"):
         fx.symbolic_trace(program, x="f32[3]")
 
 

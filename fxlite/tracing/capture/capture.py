@@ -293,7 +293,7 @@ _KEYED = {
 def _hidden(tracer: Any, name: str) -> Any:
     keyed = next((own for own, names in _KEYED.items() if name in names), "uniform")
     return tracer.error(
-        f"np.random's {name}() draws from a hidden state, which a graph has not: each call would get the same numbers",
+        f"np.random's {name}() draws from a hidden state, which no graph has: each call would get the same numbers",
         f"draw for a key, fx.random.{keyed}(key, ...), with an input key=fx.random.key(seed), or before tracing",
     )
 

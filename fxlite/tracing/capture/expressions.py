@@ -490,8 +490,8 @@ def _refuse_several(value: Any) -> None:
     tracer = active_tracer.get()
     if tracer is not None and id(value) in tracer.one_of_several:
         raise tracer.error(
-            f"a {type(value).__name__} is changed that a variable may name or not, by a condition that is not known "
-            "while tracing, so that the change may have to show in two places",
+            f"a {type(value).__name__} is changed that another variable may name or not; whether it does is not known "
+            "while tracing, so the change may have to show in two places",
             "copy it where it is given the other name: best = list(current)",
         )
 

@@ -265,7 +265,7 @@ class Loop:
     def _before(self, place: Place) -> Unavailable:
         return Unavailable(
             self.tracer,
-            f"{place.name} may be read in {self.what} in a round that comes before it has a value",
+            f"{self.what} may read {place.name} in a round before it has a value",
             f"give it a value before the loop: {place.name} = 0",
         )
 

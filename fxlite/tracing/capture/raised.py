@@ -89,8 +89,8 @@ def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
 def too_large() -> OverflowError:
     """The exception for a Python integer that does not fit 64 bits."""
     return OverflowError(
-        "an integer of Python has become larger than 64 bits hold, with which fxlite computes; take the remainder in "
-        "each round, count in floats (1.0 in place of 1), or compute it before tracing"
+        "a Python integer has become larger than 64 bits can hold, and fxlite computes with 64 bits; take the "
+        "remainder in each round, count in floats (1.0 in place of 1), or compute it before tracing"
     )
 
 
@@ -129,7 +129,7 @@ def checked(tracer: Tracer, values: Sequence[Any]) -> tuple[Any, Any] | None:
         return None
     if not values:
         raise tracer.error(
-            "the program gives nothing that is computed, but raises an exception on a condition that is not known "
+            "the program returns nothing that it computes, but raises an exception on a condition that is not known "
             "while tracing",
             "return an array that it computes",
         )

@@ -470,7 +470,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     most = most_of(repeats)
     if most is None:
         raise tracer.error(
-            "np.repeat by numbers that are computed: how large its result can be is not known",
+            "np.repeat with computed counts: how large its result can be is not known",
             "give an upper bound for the counts: np.repeat(x, np.minimum(counts, 4))",
             repeats.node,
         )
