@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from fxlite.show.text.parser import parse
 
 __version__ = "0.1.0"
-#: When this process imported fxlite (seconds, as time.time()): newer sources are not what runs.
+#: The time at which this process imported fxlite, as time.time(): it does not run sources that are newer.
 IMPORTED_AT = time.time()
 
-#: Names that need passes or code generation (or are seldom needed): imported when first used.
+#: Names that need passes or code generation, or are seldom needed: they are imported when first used.
 _LAZY = {
     "compile": "fxlite.compiler",
     "jit": "fxlite.just_in_time",

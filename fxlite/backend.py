@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fxlite.graph.graph_module import GraphModule
     from fxlite.types.shapes import Dim
 
-#: Called with the name of a step of the work, which runs inside the context it returns; what is
-#: said of the step is appended to the list that this gives.
+#: A function that is called with the name of a step of the work. The step runs inside the context that it
+#: returns; texts to print about it are appended to the list that the context gives.
 Stage = Callable[[str], AbstractContextManager[list[str]]]
 
 
@@ -194,7 +194,7 @@ class Backend:
         return f"{shown} is an option of the {ends}{rest or f', not of {self.name!r}'}"
 
 
-#: The back end of those who name none.
+#: The back end that is used if none is named.
 DEFAULT = "c"
 _REGISTERED: dict[str, Backend] = {}
 

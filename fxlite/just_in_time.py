@@ -62,13 +62,13 @@ from fxlite.types.facts import Facts
 from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
-#: Versions of one function; the one that was not called for the longest time goes.
+#: The most versions of one function; the one that has not been called for the longest time is dropped.
 MOST_VERSIONS = 64
-#: So many versions that differ in the value of one argument are worth a warning.
+#: The number of versions, differing in the value of one argument, from which on a warning is given.
 MANY_VALUES = 8
-#: A program is traced so often with fewer and fewer named sizes before all are numbers.
+#: How often a program is traced with fewer and fewer named sizes before all sizes become numbers.
 MOST_TRACES = 8
-#: Errors that say which size has to be a number; after any other error all of them are.
+#: Errors that name the size that has to be a number; after any other error, all sizes become numbers.
 _MAY_BE_SIZES = (ShapeError, TraceError, CodegenError)
 _OWN_OPTIONS = ("backend", "dynamic", "frozen", "fallback", "loops")
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -455,7 +455,7 @@ class _OneProblem(Tracer):
     """A tracer that stops at its first error, without a search for further problems."""
 
 
-#: What is known of the sizes that a version has names for, which are those larger than 1.
+#: The facts of the sizes for which a version has names: they are larger than 1.
 _NAMED = Facts(minimum=2)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, FxliteError, OptionError
 
-#: What stumbling raises.
+#: Exceptions that Python and NumPy raise for wrong arguments.
 STUMBLES = (
     TypeError,
     AttributeError,
@@ -172,7 +172,7 @@ def _shown(value: Any) -> str:
 
 
 # -- annotations -----------------------------------------------------------------------------------
-#: What an annotation's name stands for; other names are taken to fit.
+#: Tests of values by the names in annotations; for other names, every value is accepted.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "int": lambda v: isinstance(v, (int, np.integer)),
     "float": lambda v: isinstance(v, (int, float, np.number)),
@@ -191,7 +191,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "Path": lambda v: hasattr(v, "__fspath__"),
     "np.ndarray": lambda v: isinstance(v, np.ndarray),
 }
-#: Classes of fxlite, by name: most are imported for annotations alone.
+#: Classes of fxlite, by name: most are imported only for annotations.
 _CLASSES = frozenset(
     "DType Exactness Graph GraphModule Match Module Node Op Partition QConfig QConfigMapping "
     "Scheme TensorType Tracer".split()

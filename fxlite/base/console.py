@@ -53,7 +53,7 @@ def _parts(thing: Any, console: Console) -> Iterator[Any]:
         yield thing
 
 
-#: So many columns are enough for a cell of text, which is folded or shortened.
+#: The number of columns that is enough for a cell of text, which is folded or shortened.
 _ENOUGH = 12
 
 
@@ -148,7 +148,7 @@ def borderless(texts: Iterable[str], numbers: Iterable[str] = (), folded: int | 
     return table
 
 
-#: Columns of text where nobody says how many there are: in files and pipes.
+#: The number of columns if nothing else determines it: in files and pipes.
 USUAL_WIDTH = 100
 
 

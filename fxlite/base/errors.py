@@ -29,7 +29,7 @@ class Details:
 class FxliteError(Exception):
     """The base class of all errors that fxlite raises."""
 
-    #: Given to errors that are raised while a program is traced.
+    #: The details of errors that are raised while a program is traced.
     details: Details | None = None
 
 
@@ -106,7 +106,7 @@ class ModelImportError(FxliteError, ValueError):
     """A model of another library cannot be imported: the file is damaged, or one of its ops has no
     equivalent in fxlite or has arguments that it cannot have. The message names the op and its node."""
 
-    #: The node that it is about, once that is part of the message.
+    #: The name of the node that the error is about, once the message names it.
     node: str = ""
 
 

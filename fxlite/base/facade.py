@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-#: Function -> where it stands. ``tests/test_repo_shape.py`` allows no other names of higher rooms.
+#: Function -> the module that has it. ``tests/test_repo_shape.py`` allows no other names of higher layers.
 ABOVE = {
     # float32[B, T] is a type
     "array_type": "fxlite.types.tensor_type",

@@ -24,9 +24,9 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep  # these files are never the user's program
 _OWN = (_PACKAGE, _ROOT + "passes" + os.sep, _ROOT + "codegen" + os.sep, _NUMPY)
-#: Which files are fxlite's or NumPy's, as far as somebody asked.
+#: Whether files belong to fxlite or NumPy, for those that have been looked up.
 KNOWN_OWN: dict[str, bool] = {}
-#: Code of fxlite that makes the calls of a program in its place.
+#: Code of fxlite that makes calls on behalf of a program.
 FOR_PROGRAM: set[CodeType] = set()
 
 
@@ -162,7 +162,7 @@ class Location:
         return self
 
 
-#: The code object looked at last, with the positions of all its instructions: a graph's nodes
+#: The code object that was looked up last, with the positions of all its instructions: the nodes of a graph
 #: mostly come from a few long functions.
 _last_code: tuple[CodeType | None, list[Any]] = (None, [])
 
@@ -187,7 +187,7 @@ def _segment(code: CodeType, positions: Any) -> str:
     return " ".join(part.decode(errors="replace").strip() for part in encoded)
 
 
-#: Begins the file names of regenerated programs that are held in memory.
+#: The beginning of the file names of regenerated programs that are held in memory.
 REGENERATED = "<fxlite python>"
 
 

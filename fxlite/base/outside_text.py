@@ -21,16 +21,16 @@ from typing import Any, Literal, TypeVar
 
 from fxlite.base.errors import FxliteError, ParseError
 
-#: Characters that show nothing and act on what reads the text: control characters but for tab and
-#: newline, half of a surrogate pair, what turns the direction of writing, line and paragraph
-#: separators, tags, what is not a character. Compilers, terminals and parsers differ about them.
+#: Invisible characters that affect what reads the text: control characters except tab and newline, halves
+#: of surrogate pairs, those that reverse the direction of writing, line and paragraph separators, tags, and
+#: noncharacters. Compilers, terminals and parsers treat them differently.
 _FORBIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
     "\ufdd0-\ufdef\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f"
 )
 _FORBIDDEN_CHARACTER = re.compile(f"[{_FORBIDDEN}]")
 _WHITE_SPACE = re.compile(r"\s")
-#: What would end or open a C comment, or begin a trigraph, which is read before comments are.
+#: Characters that would end or open a C comment, or begin a trigraph, which is read before comments are.
 _OF_COMMENTS = re.compile(r"\*(?=/)|/(?=\*)|\?(?=\?)")
 LONGEST_NAME = 1000  # characters
 
@@ -164,7 +164,7 @@ def forbidden_texts(data: Any) -> Iterator[tuple[str, str]]:
 
 # -- read in bounded time and depth ----------------------------------------------------------------
 Function = TypeVar("Function", bound=Callable[..., Any])
-#: No size, count or number of a line is larger, in this or any other program.
+#: The largest size, count or line number.
 LARGEST_INT = (1 << 63) - 1
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 active_tracer: ContextVar[Tracer | None] = ContextVar("active_tracer", default=None)
 
 
-#: Iterations after which a loop of a graph ends, where what it computes is looked at with numbers
-#: that were drawn: as many before a rewrite as after it.
+#: The number of iterations after which a loop of a graph is stopped if it runs on random inputs to compare
+#: a graph before a rewrite with the one after it.
 most_iterations: ContextVar[int | None] = ContextVar("most_iterations", default=None)
 
 
@@ -29,7 +29,7 @@ def stands_for_any(value: Any) -> bool:
     return hasattr(value, "is_wildcard") or (is_traced(value) and value.tracer.is_pattern)
 
 
-#: How the text of a value that is not known while tracing begins.
+#: The beginning of the text of a value that is not known while tracing.
 UNKNOWN_TEXT = "Proxy("
 
 

@@ -26,11 +26,11 @@ from fxlite.base import outside_text
 from fxlite.base.errors import FileFormatError
 from fxlite.base.outside_text import line, lines
 
-#: Where the header of a safetensors file has texts that mean nothing to the format.
+#: The entry in the header of a safetensors file for texts that mean nothing to the format.
 NOTES = "__metadata__"
 MANIFEST, GRAPH, WEIGHTS = "manifest.json", "graph.json", "weights.safetensors"
-#: The version that is written. A reader refuses another major version that is newer; of a newer
-#: minor version it leaves out what it does not know.
+#: The version that is written. A reader refuses a newer major version, and leaves out entries of a newer
+#: minor version that it does not know.
 VERSION, MINOR = 3, 1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # unpacking others may take gigabytes
 _DEFAULT_LIMIT = 256.0  # megabytes, 2.5 million nodes
@@ -215,7 +215,7 @@ def map_safetensors(path: str | os.PathLike[str], dtypes: dict[str, np.dtype[Any
     return whole_numbers({key: arrays[line(key)] for key in found}, notes, name)
 
 
-#: The text of a header that fxlite writes.
+#: The name of the text that fxlite writes into a header.
 _COMPLEX = "complex"
 
 

@@ -47,7 +47,7 @@ from fxlite.types.facts import Facts
 from fxlite.types.shapes import symbols
 from fxlite.types.tensor_type import TensorType
 
-#: Where a file of a newer minor version is read: the entries that were left out.
+#: The entries that were left out, while a file of a newer minor version is read.
 skipped: ContextVar[list[str] | None] = ContextVar("skipped", default=None)
 
 _DEEPEST_PATH = 100  # parts in the path of a weight

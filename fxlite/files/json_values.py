@@ -20,7 +20,7 @@ from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType, parse_type
 
-#: How deep values may be nested in a file.
+#: The deepest nesting of values in a file.
 DEEPEST = 100
 
 

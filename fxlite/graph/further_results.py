@@ -60,7 +60,7 @@ def take_taps(name: str, taps: Sequence[Tap], has_writes: bool, result: Any) -> 
     return (own if has_writes else own[0]), list(zip(taps, result[-count:], strict=True))
 
 
-#: How much work is spent to find out whether two arrays overlap (``np.shares_memory``).
+#: The most work that is spent to find out whether two arrays overlap (``np.shares_memory``).
 _MAX_WORK = 10_000
 
 

@@ -122,18 +122,17 @@ class Graph:
         self._store = NodeStore(self)
         #: The nodes in order; nodes may be inserted and erased while iterating.
         self.nodes = NodeList(self._store)
-        #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
+        #: The inverses of all edits; see :mod:`fxlite.graph.node_store`.
         self.journal = self._store.journal
         self._dims = DimConditions(self._store.record)
-        #: State of the journal when the graph last passed :meth:`lint`.
+        #: The state of the journal when the graph last passed :meth:`lint`.
         self._linted: tuple[int, int] | None = None
-        #: Scope and location given to new nodes; set by the tracer and by passes that rewrite a
-        #: node.
+        #: The scope and location of new nodes; the tracer and passes that rewrite a node set it.
         self.current_origin: tuple[Scope | None, Location | None] | None = None
         self._interface: Interface | None = None
-        #: Whether it becomes a sub-graph of a node in another graph.
+        #: Whether the graph becomes a sub-graph of a node in another graph.
         self.is_body = False
-        #: Who is told values of each call: the last entries of the output are theirs.
+        #: The taps that receive values of each call: the last entries of the output are for them.
         self._taps: tuple[Tap, ...] = ()
 
     # -- iteration ---------------------------------------------------------------------------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fxlite.show.summary import Summary
 
 _GROUPS = ("_parameters", "_buffers", "_modules")
-#: What a GraphModule itself has under these names, so that no weight or module can be called so.
+#: Names that a GraphModule uses itself, so that no weight or module can have them.
 NOT_WEIGHTS = frozenset(
     (
         "graph name meta training forward _graph _code _forward _prepared _interface _known_form "

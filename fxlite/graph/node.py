@@ -72,9 +72,9 @@ def immutable(value: Any) -> Any:
     return value
 
 
-#: What a node calls: an op (or its name), or the path of an input, weight or leaf module.
+#: The target of a node: an op (or its name), or the path of an input, weight or leaf module.
 Target = Op | str
-#: What stands in a node's arguments: nodes, numbers, and tuples, lists and dicts of these.
+#: The arguments of a node: nodes, numbers, and tuples, lists and dicts of these.
 Argument = Any
 
 
@@ -88,7 +88,7 @@ class ArgsKwargsPair(NamedTuple):
 #: The entry of ``node.meta`` with the attributes that users gave a node.
 ATTRIBUTES = "attributes"
 
-#: What ``node.op`` may be.
+#: The values of ``node.op``.
 OPCODES = ("placeholder", "get_attr", "call_function", "call_module", "output")
 
 
@@ -225,7 +225,7 @@ class NodeFields:
     _erased: bool
 
 
-#: Writes of the links between nodes, past ``Node.__setattr__``.
+#: Sets a link between nodes without ``Node.__setattr__``.
 set_next: Callable[[Any, Any], None] = vars(NodeFields)["_next"].__set__
 set_prev: Callable[[Any, Any], None] = vars(NodeFields)["_prev"].__set__
 set_users: Callable[[Any, Any], None] = vars(NodeFields)["_users"].__set__
@@ -527,7 +527,7 @@ def is_impure_module(module: Any) -> bool:
     return False
 
 
-#: Names that a node has: its own, and those of attributes that users gave to nodes.
+#: The names of attributes of nodes: their own, and those that users have given to nodes.
 _KNOWN = set(dir(Node))
 
 

@@ -39,7 +39,7 @@ from fxlite.graph.node import (
 if TYPE_CHECKING:
     from fxlite.graph.graph import Graph
 
-#: How far apart nodes are whose order is found by walking.
+#: The largest distance of nodes whose order is found by walking.
 NEAR = 64
 
 
@@ -51,7 +51,7 @@ class Journal:
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.generation = 0  # grows whenever records are removed, which invalidates older positions
-        #: Where each rollback and undo began: what was known of later positions is void.
+        #: The position where each rollback and undo began: facts about later positions no longer hold.
         self.undone: list[int] = []
         self._units: list[tuple[str, int]] = []  # (label, first record)
         self._redo: list[tuple[str, list[Any]]] = []
@@ -226,18 +226,18 @@ class NodeStore:
         set_next(root, root)
         set_prev(root, root)
         self.root = root
-        #: Where new nodes go: in front of this one.
+        #: The node before which new nodes are inserted.
         self.insert_before = root
         self.namer = Namer()
         self.length = 0
         self.n_placeholders = 0
-        #: How many nodes have sub-graphs: mostly none, and nobody has to look for them.
+        #: The number of nodes with sub-graphs. Mostly there are none, and they need not be looked for.
         self.n_controls = 0
-        #: Every edit's inverse; see :mod:`fxlite.graph.node_store`.
+        #: The inverses of all edits; see :mod:`fxlite.graph.node_store`.
         self.journal = Journal()
         self.record: Callable[[Any], None] = self.journal.records.append
         self._positions: tuple[Any, dict[Node, int]] = (None, {})
-        #: Functions to be called at edits, by kind of edit; see :mod:`fxlite.graph.node_store`.
+        #: The functions to be called at edits, by kind of edit; see :mod:`fxlite.graph.node_store`.
         self.hooks: Hooks = {}
 
     def watch(self, hooks: Hooks) -> None:
@@ -472,7 +472,7 @@ class NodeList:
 NodeHook = Callable[["Node"], object]
 #: Called with ``old`` (a node), ``new`` (the name of a node) and ``user`` (a node).
 ReplaceHook = Callable[..., object]
-#: Hooks by the edit that they are called at.
+#: Hooks by the kind of edit that they are called at.
 Hooks = dict[str, list[Any]]
 
 

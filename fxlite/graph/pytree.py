@@ -30,10 +30,10 @@ from fxlite.base.outside_text import is_name
 from fxlite.types.dtypes import is_same_array
 from fxlite.types.tensor_type import TensorType
 
-#: Values that may stand in a structure as they are.
+#: Types of values that a structure may contain as they are.
 CONSTANTS = (bool, int, float, complex, str, type(None))
 
-#: Containers in each other that a nested value may have.
+#: The deepest nesting of containers in a value.
 _DEEPEST = 100
 
 _CLASSES: dict[str, type] = {}
@@ -475,7 +475,7 @@ class Interface:
         return found | {target: f"self.{path}" for target, path in self.states}
 
 
-#: What is asked of an array in ``Interface.orders``, as a message says it.
+#: The conditions on arrays in ``Interface.orders``, in the words of a message.
 ORDERS = {"dense": "C-contiguous", "C": "in the order of rows (C)"}
 
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fxlite.nn.module import Module
 
 
-#: Walks through the list for a graph in which values are read before they are computed, which
-#: ``lint`` refuses and edits may pass through.
+#: The most walks through the list of a graph in which values are read before they are computed: ``lint``
+#: refuses such a graph, but edits may pass through one.
 _MOST_ROUNDS = 8
 
 
@@ -122,8 +122,8 @@ def _reserve_names(graph: Graph, names: frozenset[str]) -> None:
     graph._store.namer.taken |= names
 
 
-#: Operands of different types that are looked at, and steps of the way back to a size's origin: a
-#: message is for people.
+#: The most operands of different types that are looked at, the most steps back to the origin of a size, and
+#: the most lines about it: a message has to stay readable.
 _MOST_OPERANDS, _MOST_STEPS, _MOST_LINES = 6, 1000, 4
 
 # -- sizes that contradict each other --------------------------------------------------------------

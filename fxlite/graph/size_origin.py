@@ -28,12 +28,12 @@ from fxlite.types.tensor_type import TensorType
 if TYPE_CHECKING:
     from fxlite.graph.graph import Graph
 
-#: Where an operand stands among a call's arguments: ``(0,)``, in a list of tensors ``(0, 2)``.
+#: The place of an operand among the arguments of a call: ``(0,)``, or ``(0, 2)`` in a list of tensors.
 Path = tuple[int, ...]
-#: An operand's axis; or an entry of an attribute: its name and position.
+#: An axis of an operand; or an entry of an attribute, by name and position.
 Slot = tuple[Path, int] | tuple[str, int]
 
-#: Ways to put one size in several places that are tried, before a rule's refusal is believed.
+#: The most ways to put one size into several places that are tried before a rule's refusal is believed.
 _MOST_TRIALS = 500
 
 

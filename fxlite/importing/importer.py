@@ -144,7 +144,7 @@ def _has(module: Module, name: str) -> bool:
     return name in state or hasattr(type(module), name) or any(name in state[g] for g in groups)
 
 
-#: What is raised by ops and by NumPy for a call that does not fit.
+#: Exceptions that ops and NumPy raise for a call that does not fit.
 _MISFITS = (
     FxliteError,
     ValueError,

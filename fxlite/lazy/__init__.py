@@ -31,9 +31,9 @@ from fxlite.tracing.writes.aliasing import laid_out
 Array._namespace = sys.modules[__name__]
 __array_api_version__ = "2024.12"
 
-#: NumPy's functions that hand over to the classes of their arguments.
+#: Types of NumPy's functions that dispatch to the classes of their arguments.
 _DISPATCHES = (numpy.ufunc, type(numpy.concatenate))
-#: Classes of NumPy that are others here.
+#: Classes of NumPy that are replaced here.
 _CLASSES: dict[Any, Any] = {numpy.ndarray: Array}
 
 

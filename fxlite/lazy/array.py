@@ -31,7 +31,7 @@ from fxlite.tracing.writes.shared_memory import View, root_of, view_of
 from fxlite.types import dtypes
 from fxlite.types.dtypes import plain_array
 
-#: What a tracer refuses, and what NumPy may know better.
+#: Errors for programs that a tracer refuses, but NumPy may be able to run.
 _REFUSED = (FxliteError, TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
 
 

@@ -36,7 +36,7 @@ from fxlite.types.tensor_type import type_of
 if TYPE_CHECKING:
     from fxlite.lazy.array import Array
 
-#: Structures that are remembered.
+#: The most structures that are remembered.
 MOST_PROGRAMS = 512
 #: A graph whose arrays all have their values is thrown away from this many nodes on.
 FEW_NODES = 200
@@ -79,13 +79,13 @@ class Recorder:
         self.settings = Settings()
         self.lock = threading.RLock()
         self.tracer: Tracer = _LazyTracer()
-        #: What nodes hold, as far as it was computed or given.
+        #: The values of nodes that have been computed or given.
         self.values: dict[Node, np.ndarray[Any, Any]] = {}
         self._alive: dict[int, weakref.ref[Array]] = {}
         self._programs: OrderedDict[Any, _Program] = OrderedDict()
         self.computations = 0
         self._limit = 0
-        #: What NumPy computed at once, by name and reason.
+        #: The number of calls that NumPy computed at once, by name and reason.
         self.fallbacks: Counter[tuple[str, str]] = Counter()
 
     # -- arrays ------------------------------------------------------------------------------------

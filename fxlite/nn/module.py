@@ -192,7 +192,7 @@ class Module:
     register_module = add_module
 
     # -- calling ------------------------------------------------------------------------------
-    #: What to do where a graph calls the module as a leaf, and only ops will do.
+    #: Advice for a graph that calls the module as a leaf if only ops are accepted.
     leaf_advice = "trace without leaf="
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

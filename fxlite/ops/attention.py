@@ -14,7 +14,7 @@ from fxlite.ops.samples import Bad, S
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
-#: What a row gets in which the mask leaves nothing.
+#: The result of a row in which the mask leaves nothing.
 EMPTY_ROWS = ("zero", "nan")
 
 

@@ -134,7 +134,7 @@ def _(carried: Any, captured: Any, cond_fn: Any, body_fn: Any) -> tuple[TensorTy
     return _invariant(carried, _body_types(body_fn, (*carried, *captured), "body_fn"))
 
 
-#: The number of an iteration.
+#: The type of a loop variable.
 INDEX = TensorType((), dtypes.int64)
 
 
@@ -161,8 +161,8 @@ def _(lower: Any, upper: Any, carried: Any, captured: Any, body_fn: Any) -> tupl
     return _invariant(carried, _body_types(body_fn, types, "body_fn"))
 
 
-#: For each op: its bodies, in the order in which they run; what it calls the values that these
-#: capture; and how many inputs of a body stand before carried values.
+#: For each op: its bodies, in the order in which they run; the parameter with the values that they capture;
+#: and the number of inputs of a body before the carried values.
 BODIES = {
     cond: (("true_fn", "false_fn"), "operands", 0),
     while_loop: (("cond_fn", "body_fn"), "captured", 0),

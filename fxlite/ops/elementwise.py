@@ -376,7 +376,7 @@ def _power_reference(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-#: Exponents of which a product is within 2.5 ulp, over all numbers: greater ones would be off by more.
+#: Exponents whose powers are products, within 2.5 ulp for all numbers; with larger exponents they would be less exact.
 _PRODUCTS = (3, 4, -1, -2, -0.5, 1.5, 2.5, -1.5)
 
 

@@ -58,29 +58,29 @@ from fxlite.types.tensor_type import TensorType, type_of
 
 Axis: TypeAlias = int | tuple[int, ...] | None
 
-#: What a record may be. ``pointwise`` and ``view`` can be fused into any consumer; ``composite``
-#: ops have an expansion instead of a body; ``random`` ops are never merged, moved or removed;
-#: ``control`` ops run sub-graphs, which are attributes.
+#: The kinds of ops. ``pointwise`` and ``view`` ops can be fused into any consumer; ``composite`` ops have an
+#: expansion instead of a body; ``random`` ops are never merged, moved or removed; ``control`` ops run
+#: sub-graphs, which are attributes.
 KINDS = (
     "pointwise view reduction contraction window gather scatter scan creation composite opaque random control"
 ).split()
 
 _ALIASES = {"dim": "axis", "keepdim": "keepdims", "input": "x", "self": "x", "a": "x"}
 
-#: Arrays that programs write into: nodes also where their sizes are known, so that the writes are
-#: traced.
+#: Ops that make arrays which programs write into: they become nodes even if their sizes are known, so that
+#: the writes are traced.
 _ALWAYS_RECORDED = frozenset(("full", "zeros", "ones"))
 
-#: Kinds whose references would take what their type rules refuse: a mask for an index, say.
+#: Kinds whose references would accept arguments that their type rules refuse, such as a mask as an index.
 _ASKS_FIRST = frozenset(("contraction", "window", "gather", "scatter", "composite"))
 
-#: What Python and NumPy raise for arguments of a wrong kind, deep inside of a call.
+#: The exceptions that Python and NumPy raise for arguments of a wrong kind, deep inside a call.
 _OF_ARGUMENTS = (TypeError, AttributeError, ValueError, KeyError, RecursionError, OverflowError)
 
-#: Defaults of parameters without annotation that are attributes.
+#: The types of defaults that make parameters without an annotation attributes.
 _PLAIN = (*dtypes.NUMBERS, str, tuple, list, dict)
 
-#: Kinds whose results of rank 0 are NumPy's numbers, or never are.
+#: Whether results of rank 0 are NumPy's numbers, for kinds whose results always or never are.
 _NUMBERS = {"pointwise": True, "reduction": True, "creation": False}
 
 
@@ -91,9 +91,9 @@ def parameter_name(key: str) -> str:
 
 
 REGISTRY: dict[str, Op] = {}
-#: Other names of ops (NumPy's, torch's): alias -> op
+#: Other names of ops (in NumPy or torch): alias -> op.
 ALIASES: dict[str, Op] = {}
-#: Python's binary operators, by the names of their methods, and the ops that they are.
+#: Python's binary operators, by the names of their methods, and the corresponding ops.
 OPERATORS = dict(
     pair.split("=")
     for pair in (
@@ -101,16 +101,16 @@ OPERATORS = dict(
         "or=bitwise_or xor=bitwise_xor lshift=left_shift rshift=right_shift"
     ).split()
 )
-#: Ops of functions given to ``fx.wrap`` by name, as long as a function or a graph has them.
+#: The ops of functions that were given to ``fx.wrap``, by name, as long as a function or a graph holds them.
 WRAPPED: weakref.WeakValueDictionary[str, Op] = weakref.WeakValueDictionary()
 
 
 class Op(Facts):
     """One operation. The docstring of the module shows how records are written."""
 
-    #: What traced calls are called; None: the op's name.
+    #: The name of the nodes of traced calls; None: the op's name.
     node_name: str | None = None
-    #: Whether some sizes of a call must not be 0, see :meth:`elements`.
+    #: Whether some sizes of a call must not be 0; see :meth:`elements`.
     needs_elements = False
 
     def __init__(self, kind: str, reference: Callable[..., Any], **facts: Any) -> None:
@@ -138,11 +138,11 @@ class Op(Facts):
         }
         self.tensor_kinds: dict[str, str] = {name: kind for name, kind in kinds.items() if kind}
         self._names = list(self.signature.parameters)
-        #: What the parameters are that a call leaves out.
+        #: The values of parameters that a call leaves out.
         self.defaults = {
             p.name: p.default for p in self.signature.parameters.values() if p.default is not inspect.Parameter.empty
         }
-        #: Parameters, if all are tensors that must be given: binding them is a zip.
+        #: The parameters, if all are tensors that must be given: binding them is a zip.
         self._plain_names = (
             tuple(self._names)
             if not self.defaults
@@ -201,7 +201,7 @@ class Op(Facts):
         """Example arguments; samples that were given as text are parsed on demand."""
         return list(parsed(self._written_samples))
 
-    #: Calls are kept and stay single, though nobody reads what they return; see fx.has_side_effect.
+    #: Whether calls are neither removed nor merged, even if nothing reads their results; see fx.has_side_effect.
     has_side_effect = False
 
     @property
@@ -577,10 +577,10 @@ def to_dim(index: Index) -> shapes.Dim:
     return shapes.normalize(total)
 
 
-#: Attributes that are stored as they are.
+#: Types of attributes that are stored as they are.
 _ITSELF = frozenset((*dtypes.NUMBERS, str))
 
-#: Lists inside of lists of an attribute.
+#: The deepest nesting of lists in an attribute.
 _MOST_NESTED = 64
 
 
@@ -689,8 +689,8 @@ class _Ops:
         return lookup(name)
 
 
-#: ``fx.ops`` as the families of ops know it: names are looked up when an op is called, for then all
-#: families stand.
+#: ``fx.ops`` for the modules of ops: names are looked up when an op is called, as all modules have been
+#: imported by then.
 ops = _Ops()
 
 

@@ -76,7 +76,7 @@ class Random:
         return np.asarray(values).astype(dtype.numpy)
 
 
-#: Parts of complex numbers that stand for their kind.
+#: Real and imaginary parts of representative complex numbers.
 _SPECIAL_PARTS = ((0.0, 0.0), (0.0, 1.5), (np.inf, 1.0), (np.nan, 1.0))
 
 
@@ -152,7 +152,7 @@ def S(*args: Any, dims: Mapping[str, int] | None = None, **kwargs: Any) -> Sampl
     return Sample(tuple(_lift(a) for a in args), lifted, dims or {})
 
 
-#: What a record has: samples, and rows of text that stand for some.
+#: The samples of a record: samples, and rows of text that describe some.
 Samples: TypeAlias = Iterable[Sample | str]
 
 

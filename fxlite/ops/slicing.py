@@ -456,7 +456,7 @@ def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
     return chosen(0, len(parts))
 
 
-#: Parts that are asked for one after the other.
+#: The most parts that are tried one after the other.
 _MOST_IN_ORDER = 8
 
 

@@ -33,7 +33,7 @@ from fxlite.types.tensor_type import type_of
 if TYPE_CHECKING:
     from fxlite.tracing.proxy import Proxy
 
-#: (module's globals, name) of functions wrapped by name before they were defined.
+#: (globals of the module, name) of functions that were wrapped by name before they were defined.
 _PENDING: list[tuple[dict[str, Any], str, Any]] = []
 
 
@@ -69,8 +69,7 @@ class WrappedOp(ForeignOp):
         )
         super().__init__("opaque", reference, name=name)
         self.function = function
-        #: What :func:`wrap` returns: the op is equal to it, so that it can be compared with
-        #: targets.
+        #: The function that :func:`wrap` returns. The op equals it, so that it can be compared with targets.
         self.wrapper: Callable[..., Any] = function
         self.node_name = function.__name__
         self._infer = functools.partial(_result_type, infer)

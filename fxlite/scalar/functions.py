@@ -25,28 +25,27 @@ class Function:
 
     name: str
     arity: int
-    #: Its meaning with NumPy, on arrays; half types come as float32.
+    #: Computes the function with NumPy on arrays; half types are passed as float32.
     compute: Callable[..., Any]
-    #: C's operator, between two operands or in front of one.
+    #: The operator in C, between two operands or in front of one.
     operator: str = ""
-    #: The dtype of what it gives, if that is not the operands', or a function of that one.
+    #: The dtype of the result, if it is not that of the operands, or a function of the latter.
     result: DType | Callable[[DType], DType] | None = None
-    #: How many additions it takes as long as, about. What costs more than one is not computed twice
-    #: to save memory.
+    #: The cost, roughly in additions. A function that costs more than one is not computed twice to save memory.
     cost: int = 1
     #: The largest error of ``fx_NAME_f32`` in units in the last place; 0: it is exact.
     ulp: float = 0.0
-    #: Whether terms cancel, so that errors are units in the last place of 1 where less is left.
+    #: Whether terms cancel, so that errors are in units in the last place of 1 for results that are smaller.
     cancels: bool = False
-    #: Whether it gives one of its operands, or a number of every float type that has those.
+    #: Whether the result is one of the operands, or a number that every float type has which has the operands.
     keeps: bool = False
-    #: The function that bools have instead.
+    #: The function that replaces this one for bools.
     of_bools: str = ""
     #: Whether half types have functions of their own: the result depends on the type's numbers.
     halves: bool = False
-    #: How many operations of real numbers it takes of complex ones.
+    #: The number of real operations that it takes for complex numbers.
     complex_cost: int = 2
-    #: The floats of which C computes one number at a time, by a call of the C library; of others it is SIMD code.
+    #: The float types for which C calls its library for one number at a time; for others it is SIMD code.
     calls: tuple[str, ...] = ()
 
     def operations(self, operand: DType) -> int:

@@ -156,7 +156,7 @@ def outer_modules(path: str) -> list[str]:
 
 # -- summary ---------------------------------------------------------------------------------------
 _STYLES = {"module": "bold", "input": "cyan", "ops": "italic", "repeat": "dim"}
-#: Widest columns of types, in a narrow terminal and from 100 columns on.
+#: The widest columns of types, in a narrow terminal and from 100 columns on.
 _NARROW_TYPE, _WIDE_TYPE = 24, 40
 
 

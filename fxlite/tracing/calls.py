@@ -30,9 +30,9 @@ class Places:
     def __init__(self, holds_frames: bool = True) -> None:
         self.holds_frames = holds_frames
         self._known: dict[tuple[int, int, int], Location] = {}
-        #: By the identity of frames, which are held here and therefore no others.
+        #: Calls by the identity of their frames, which are held here so that no other objects get the same identity.
         self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
-        #: Frame and call of the node before: mostly they are those of the next.
+        #: The frame and call of the node before, which are mostly those of the next one.
         self._last: tuple[FrameType | None, FunctionCall | None] = (None, None)
 
     def here(self, depth: int, scope: Scope | None) -> Location | None:

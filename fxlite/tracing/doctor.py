@@ -24,7 +24,7 @@ from fxlite.tracing.doctor_tracer import DoctorTracer, Problem, place_text
 from fxlite.tracing.inputs import declare
 from fxlite.tracing.tracer import Tracer
 
-#: Branches of which the other side is tried, too.
+#: The most branches whose other side is tried, too.
 _MOST_RUNS = 6
 
 

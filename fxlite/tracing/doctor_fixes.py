@@ -15,7 +15,7 @@ from typing import Any
 from fxlite.base.errors import Details
 from fxlite.base.location import Location
 
-#: NumPy functions without an op, and what does the same, or nearly.
+#: NumPy functions without an op, and replacements that do the same, or nearly.
 _NEAREST = {
     "linalg.svd": "use a matrix factored before tracing (a parameter), or products with np.matmul",
     "nonzero": "keep the shape: np.where(mask, x, 0)",

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fxlite.graph.graph import Node
     from fxlite.ops.op import Op
 
-#: Rounds of ``while x > 0``.
+#: The most rounds of ``while x > 0``.
 _MOST_ROUNDS = 2
-#: Stands for a named size where Python needs a number; no sensible program has it.
+#: Replaces a named size where Python needs a number; a real program is unlikely to have it.
 _ODD_SIZE = 61
 
 

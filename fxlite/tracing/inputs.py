@@ -111,7 +111,7 @@ def number_as_array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, dtypes.NUMBERS) else value
 
 
-#: Makes a placeholder: (wished target, type or None, default or nothing) -> (target, proxy).
+#: Makes a placeholder: (desired target, type or None, default or nothing) -> (target, proxy).
 MakePlaceholder = Callable[..., tuple[str, Any]]
 
 

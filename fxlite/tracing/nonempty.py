@@ -30,9 +30,9 @@ from fxlite.types.guards import Guard
 from fxlite.types.shapes import Dim, decide
 from fxlite.types.tensor_type import TensorType
 
-#: A size of the other named dims.
+#: The size that is assumed for the other named dims.
 _SOME = 4
-#: Sizes up to which a bound is looked for.
+#: The largest size that is tried as a bound.
 _MOST = 1 << 20
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 # -- ufuncs that are compositions of ops, or have two results --------------------------------------
-#: Steps of a reduction or scan for which there is no op.
+#: The most steps of a reduction or scan without an op.
 _MOST_STEPS = 256
 
 
@@ -209,7 +209,7 @@ def _reduced_at_computed(ufunc: np.ufunc, x: Any, indices: Any, axis: int, optio
 
 # -- ufuncs ----------------------------------------------------------------------------------------
 _UFUNCS: dict[np.ufunc, Op] = {o.ufunc: o for o in REGISTRY.values() if o.ufunc is not None}
-#: What computes a ufunc.
+#: Functions that compute ufuncs.
 _COMPUTED: dict[np.ufunc, Callable[..., Any]] = {**UFUNCS, **_UFUNCS}
 _REDUCE: dict[Any, str] = {
     np.add: "sum",

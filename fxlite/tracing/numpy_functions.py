@@ -619,7 +619,7 @@ def _positions(x: Any, size: Any) -> Any:
     return x.tracer.record(lookup("arange"), {"start": 0, "stop": size, "step": 1, "dtype": dtypes.int64})
 
 
-#: Rows of a mask that is a constant of a graph.
+#: The most rows of a mask that becomes a constant of a graph.
 _SMALL = 64
 
 

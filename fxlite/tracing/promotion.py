@@ -60,7 +60,7 @@ class Widening:
         return f": {times} times the memory{known}, and instructions compute 1/{times} of the numbers"
 
 
-#: Dtypes of the widest numbers.
+#: The dtypes of numbers of more than 32 bits.
 _WIDE = frozenset(d for d in dtypes.ALL if d.is_inexact and d.real.itemsize > 4)
 
 

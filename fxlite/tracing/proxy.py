@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _NUMBER = "keep it an array, or compute the number before tracing"
 
 
-#: Parts of traced values, whose methods know what NumPy's functions do to them.
+#: Classes for parts of traced values, which implement NumPy's functions themselves.
 SELECTED = frozenset((Masked, Block))
 
 
@@ -67,7 +67,7 @@ class Proxy:
         graph."""
         self._node = node
         self.tracer: Tracer = above("appending_tracer")(node.graph) if tracer is None else tracer
-        #: Which memory the value has in eager NumPy; None: its own, that nobody writes to.
+        #: The memory of the value in eager NumPy; None: memory of its own, which is not written to.
         self._view: memory.View | None = None
 
     @property
@@ -384,7 +384,7 @@ for _name, _target in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")
     setattr(Proxy, f"__{_name}__", lambda self, _target=_target: lookup(_target)(self))
 
 
-#: What a Python number is as an array.
+#: The dtypes of Python numbers as arrays.
 DTYPES: dict[type, DType] = {bool: dtypes.bool_, int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 

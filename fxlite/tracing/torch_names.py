@@ -17,7 +17,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, Details, TraceError
 from fxlite.base.location import Location, is_own_file
 
-#: Method of a tensor -> what to write instead, and the value.
+#: Method of a tensor -> what to write instead, and a function that computes the value.
 _METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "view": ("x.reshape(...), which takes the same sizes", lambda x, *shape: x.reshape(*shape)),
     "permute": ("x.transpose(...), which takes the same axes", lambda x, *axes: x.transpose(*axes)),

@@ -40,8 +40,7 @@ from fxlite.nn.module import Module, Parameter
 from fxlite.types import shapes
 from fxlite.types.dtypes import is_same_array
 
-#: First line, last line, first column, column behind the last; columns count bytes, as in code
-#: objects.
+#: First line, last line, first column, column after the last; columns count bytes, as in code objects.
 _Place = tuple[int | None, int | None, int | None, int | None]
 
 
@@ -68,7 +67,7 @@ def running_check(is_truth: bool) -> tuple[bool, Location] | None:
     return wanted, Location(resolved=(code.co_filename, line, code.co_name, text))
 
 
-#: Files between a comparison in the program and this function.
+#: The files of the functions that a comparison in the program calls on the way to this one.
 _CALLERS = frozenset((__file__, shapes.__file__, __file__.replace("traced_program", "tracer")))
 
 
@@ -192,7 +191,7 @@ class TracedModule(Module):
     def __init__(self, root: Module) -> None:
         super().__init__()
         self.__dict__["_root"] = root
-        #: Arrays of the program that stand in its lists and dicts, or are attributes, by path.
+        #: Arrays of the program that are attributes, or in its lists and dicts, by path.
         self.__dict__["_shared"] = {}
         self.training = root.training
 

@@ -91,11 +91,11 @@ from fxlite.types.tensor_type import TensorType, type_of
 if TYPE_CHECKING:
     from fxlite.tracing.capture.bodies import Body
 
-#: What is traced.
+#: The program that is traced.
 Program = Module | Callable[..., Any]
-#: Errors that are those of Python or NumPy, too.
+#: The classes of errors that are also those of Python or NumPy.
 _KINDS: dict[Any, type[TraceError]] = {AttributeError: TraceAttributeError, ValueError: TruthError}
-#: What relations of sizes are of values.
+#: The operators for relations of sizes.
 COMPARED = {symbol: getattr(operator, name) for name, (symbol, *_) in COMPARISONS.items()}
 
 
@@ -107,11 +107,11 @@ class Tracer(Capturing):
         gm = fx.GraphModule(model, graph)
     """
 
-    #: Each parameter and buffer is a get_attr node, and each node has a location.
+    #: As in torch.fx: each parameter and buffer is a get_attr node, and each node has a location.
     proxy_buffer_attributes = record_stack_traces = True
-    #: What is traced is a pattern, whose parameters stand for operands and attributes.
+    #: Whether the traced function is a pattern, whose parameters stand for operands and attributes.
     is_pattern = False
-    #: A program may write into its inputs; False for what is not a program, as a pattern.
+    #: Whether inputs may be written into: not for functions that are not programs, such as patterns.
     writes_inputs = True
 
     def __init__(
@@ -135,20 +135,20 @@ class Tracer(Capturing):
         self.leaves = (leaf,) if is_one else tuple(leaf)
         self.autowrap = Autowrap(autowrap_modules, autowrap_functions)
         self.param_shapes_constant = param_shapes_constant
-        #: (module, attribute, value before) of the numbers that the program has assigned to.
+        #: (module, attribute, value before) for the number attributes that the program has assigned to.
         self.own_numbers: list[tuple[Module, str, bool | int | float | complex]] = []
-        #: Whether who calls what is traced looks for exceptions (:mod:`fxlite.tracing.capture.raised`), and makes
-        #: of the results what the program gives (:mod:`fxlite.tracing.results`).
+        #: Whether the caller of the graph checks for exceptions (:mod:`fxlite.tracing.capture.raised`), and makes the
+        #: program's results from those of the graph (:mod:`fxlite.tracing.results`).
         self.is_finished = False
-        #: Of inputs of rank 0, where that is known: whether they are NumPy's numbers, which are immutable.
+        #: Whether inputs of rank 0 are NumPy's numbers, which are immutable, if that is known.
         self.input_numbers: dict[str, bool] = {}
-        #: Where elements were selected that a loop or branch writes into parts of (:class:`PlaceFirst`).
+        #: Places where elements were selected into parts of which a loop or branch writes (:class:`PlaceFirst`).
         self.placed: set[str] = set()
         self._runs_program = False  # True for a program, False for an expansion or an edit of a graph
         self._definition: Location | None = None  # the place where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
         self.graph = Graph()
-        #: (scope, location) for new nodes; None: where the program is.
+        #: (scope, location) for new nodes; None: those of the running program.
         self.origin: tuple[Scope | None, Location | None] | None = None
         self._forget(Module())
         own = type(self)
@@ -169,33 +169,32 @@ class Tracer(Capturing):
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
         self._options: list[str] = []  # inputs with defaults, which may have to be baked in
-        #: Arrays of the program's modules, looked for when the first array is met, and those read.
+        #: The arrays of the program's modules, looked up when the first array is met, and those that are read.
         self._own_arrays: dict[int, OwnArray] | None = None
-        self._numbers: dict[str, int] = {}  #: the first that may be free of each name of adopted values
+        self._numbers: dict[str, int] = {}  # for each name of adopted values, the first number that may be free
         self._used_arrays: list[tuple[OwnArray, Node]] = []
-        #: Whether the program has made arrays of its own; of these, and of what is computed of them
-        #: alone, the values that somebody asked for, and those of constants.
+        #: Whether the program has made arrays of its own; and for these, and results computed only from them, the
+        #: values that were asked for, and those of constants.
         self.makes_arrays = False
         self.known: dict[Node, Any] = {}
         self.own_constants: dict[Node, Any] = {}
-        #: Of numbers of iterations: the bounds of their loops; and of inputs of bodies: the values
-        #: that they stand for.
+        #: The bounds of the loops of loop variables; and the values that inputs of bodies stand for.
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
         self.aside: set[Node] = set()  # nodes that tell which elements are selected; often not read
         self.magnitudes: dict[Node, float] = {}  # bounds of the magnitudes of integers
         self.numbers: dict[Any, Node] = {}  # numbers, by the computation that gives them
         self.writes, self.states, self._libraries = Writes(), States(), 0
-        #: Parts of nested arguments in whose place the program has put other values.
+        #: The parts of nested arguments that the program has replaced by other values.
         self.rebound: list[str] = []
         self.finish: Finish | None = None
         self.refills: Refills | None = None
         self.raised = Raised()
-        #: Lists and dicts of which one stands for another, by id.
+        #: Lists and dicts of which one may stand for another, by id.
         self.one_of_several: dict[int, Any] = {}
         #: Named sizes that the program has put into texts.
         self.sizes_in_texts: list[NamedDim] = []
-        #: Random generators that the program makes of a seed, each with the body that it makes it in.
+        #: Random generators that the program makes from a seed, each with the body in which it is made.
         self.generators: list[tuple[Any, list[Body]]] = []
         #: The bodies of loops and conditions that are being traced, outer ones first.
         self.bodies: list[Body] = []
@@ -718,7 +717,7 @@ class Tracer(Capturing):
             return value
         return self.proxy(self.create_arg(value if isinstance(value, np.ndarray) else np.asarray(value)))
 
-    #: For those who make other errors than a TraceError.
+    #: For callers that make errors other than a TraceError.
     _located = staticmethod(with_place)
 
     # -- the whole ------------------------------------------------------------------------------

@@ -33,12 +33,12 @@ from fxlite.nn.module import Module
 from fxlite.tracing.capture.capture import is_program
 from fxlite.tracing.writes.lent import Refills
 
-#: Stands for what is not there.
+#: Stands for a value that does not exist.
 MISSING = object()
 _NUMBERS = (bool, int, float, complex)
-#: Types of values that are compared by themselves.
+#: Types of values that are compared directly.
 ATOMS = frozenset((*_NUMBERS, str, bytes, type(None), type(Ellipsis), slice, range))
-#: Where a module keeps what it holds.
+#: The attributes in which a module keeps its members.
 _HELD = ("_parameters", "_buffers", "_modules")
 _FUNCTIONS = (types.FunctionType, types.MethodType)
 
@@ -349,7 +349,7 @@ NUMBERS = {t: (np.dtype(t), "number") for t in np.sctypeDict.values() if issubcl
 PLAIN_CLASSES = frozenset({np.ndarray, float, int, bool, *NUMBERS})
 
 
-#: Numbers in a list from which on they are looked at together.
+#: The least number of numbers in a list that are compared together.
 _MANY_NUMBERS = 8
 
 

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 #: The largest relative error of one rounding.
 UNIT = {d.name: float(ml_dtypes.finfo(d.numpy).eps) / 2 for d in dtypes.FLOATS}
-#: The least number above zero; among the numbers near it a rounding is off by half of it.
+#: The least number above zero; near it, the error of a rounding is up to half of it.
 LEAST = {d.name: float(ml_dtypes.finfo(d.numpy).smallest_subnormal) for d in dtypes.FLOATS}
 #: The largest relative error of an operand of a product, by how products are computed: "medium"
 #: rounds operands to bf16, "high" splits them in two, "int8" rounds to one of 255 integers.
@@ -38,10 +38,10 @@ OPERAND = {"highest": 0.0, "high": 2.0**-16, "medium": 2.0**-8, "int8": 2.0**-8}
 #: Units by which one operation may be off: elementary functions, those of NumPy and of compiled
 #: code, are within 4 ulp (docs/numerics.md), and an ulp is up to two units.
 OPERATION = 8
-#: n roundings, as independent numbers of mean 0, add up to more than CONFIDENCE * sqrt(n) units
-#: with a probability of 2 exp(-CONFIDENCE**2 / 2) at most if each is a whole unit (N. J. Higham,
+#: The errors of n roundings, as independent numbers of mean 0 and at most one unit, add up to more than
+#: CONFIDENCE * sqrt(n) units with a probability of at most 2 exp(-CONFIDENCE**2 / 2) (N. J. Higham,
 #: T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5),
-#: 2019, theorem 2.4). Of errors spread evenly over the unit it is seven standard deviations.
+#: 2019, theorem 2.4). For errors that are uniform over the unit, this is seven standard deviations.
 CONFIDENCE = 4.0
 
 
@@ -71,9 +71,9 @@ class Chain:
         return replace(self, **counts)
 
 
-#: What is assumed of numbers about which nothing is known: a sum as long as one accumulator of a
-#: product takes (docs/numerics.md), and what is done before and after it. Programs of users are
-#: allowed no less: functions such as exp multiply what came before by up to 88 (|x| in float32).
+#: The chain that is assumed if nothing is known: a sum as long as one accumulator of a product takes
+#: (docs/numerics.md), and operations before and after it. Programs of users are allowed no less: functions
+#: such as exp multiply earlier errors by up to 88 (|x| in float32).
 USUAL = Chain(operations=3, terms=512, products=1)
 
 

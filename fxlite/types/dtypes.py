@@ -45,7 +45,7 @@ __all__ = [
     "uint64",
 ]
 
-#: Python's numbers, which are weak beside arrays (NEP 50), and their types.
+#: Python's numbers, which are weak beside arrays (NEP 50).
 Number: TypeAlias = bool | int | float | complex
 NUMBERS = (bool, int, float, complex)
 
@@ -202,7 +202,7 @@ COMPLEX = tuple(d for d in ALL if d.is_complex)
 BY_NAME = {d.name: d for d in ALL} | {d.long_name: d for d in ALL}
 _LONGEST = 100  # characters in the name of a dtype
 BY_NUMPY = {d.numpy: d for d in ALL}
-#: What is asked for most: dtypes themselves, those of arrays, and their names.
+#: The usual arguments of :func:`dtype`: dtypes themselves, those of arrays, and their names.
 _USUAL: dict[Any, DType] = {**BY_NUMPY, **BY_NAME, **{d: d for d in ALL}}
 
 
@@ -213,7 +213,7 @@ def _differs(name: str, known: DType) -> bool:
         return False
 
 
-#: Names that are texts of NumPy for another dtype: ``"i8"`` has 8 bytes there, and 8 bits here.
+#: Names that mean another dtype in NumPy: ``"i8"`` has 8 bytes there, and 8 bits here.
 _OTHER_IN_NUMPY = {name: np.dtype(name) for name, known in BY_NAME.items() if _differs(name, known)}
 
 

@@ -24,7 +24,7 @@ from fxlite.types.facts import Facts
 from fxlite.types.shapes import Dim, symbols
 from fxlite.types.tensor_type import TensorType
 
-#: A relation and what holds where it does not.
+#: Relations and their negations.
 OPPOSITE = {"<=": ">", ">": "<=", "<": ">=", ">=": "<", "==": "!=", "!=": "=="}
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def fitting_sizes(
     return sizes
 
 
-#: How far from a wished size another one is looked for.
+#: The largest distance from a desired size at which another one is looked for.
 _REACH = 1024
 
 

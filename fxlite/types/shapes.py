@@ -120,7 +120,7 @@ def at_least(a: Dim, b: Dim) -> bool:
     return bool(is_bounded) and symbols.never_negative(difference)
 
 
-#: A relation with its sides exchanged.
+#: Relations with exchanged sides.
 TURNED = {"<=": ">=", ">=": "<=", "<": ">", ">": "<", "==": "==", "!=": "!="}
 
 

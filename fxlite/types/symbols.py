@@ -143,7 +143,7 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
 
 
 # -- proofs ----------------------------------------------------------------------------------------
-#: Bounds of a value: ints, or an infinity where there is none.
+#: Bounds of a value: ints, or an infinity if there is none.
 Interval = tuple[float, float]
 _ANY: Interval = (-math.inf, math.inf)
 

@@ -98,7 +98,7 @@ class TensorType:
 _TYPE = re.compile(r"^\s*(\w+)\s*(?:\[(.*)\])?\s*$", re.DOTALL)
 
 
-#: As many axes as arrays of NumPy may have, and room for a long dim on each.
+#: The most axes that NumPy's arrays may have, and the longest text, with room for a long dim on each axis.
 _MOST_AXES, _LONGEST = 64, 20_000
 
 

@@ -35,7 +35,7 @@ from fxlite.files.weights.entry import Array, Entry, MappedFile, shaped, shown
 
 MAGIC = b"GGUF"
 _LONGEST = 1 << 16  # bytes of a name
-#: Sizes of numbers in the metadata by their type; 8 is a text, 9 an array.
+#: Sizes of numbers in the metadata, by type; 8 is a text, 9 an array.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _TEXT, _ARRAY = 8, 9
 

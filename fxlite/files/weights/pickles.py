@@ -17,8 +17,8 @@ from typing import Any
 from fxlite.base.errors import FileFormatError
 from fxlite.files.weights.entry import shown
 
-#: Global name of a pickle -> a function that is called with what the pickle calls it with; or any
-#: other value, which the name stands for.
+#: Global name in a pickle -> a function that is called with the arguments given in the pickle, or any
+#: other value, which replaces the name.
 Globals = Mapping[str, Any]
 
 _MARK = object()

@@ -35,7 +35,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
         "float8_e4m3fn float8_e5m2"
     ).split()
 }
-#: Classes of storages that say the dtype.
+#: Classes of storages whose names give the dtype.
 _STORAGES = {
     "Double": "float64",
     "Float": "float32",
@@ -50,7 +50,7 @@ _STORAGES = {
     "ComplexFloat": "complex64",
     "ComplexDouble": "complex128",
 }
-#: Where a checkpoint has a model's weights beside other things.
+#: Entries of checkpoints that hold the weights of a model beside other things.
 _OF_MODELS = ("state_dict", "model_state_dict", "model", "module", "net", "weights", "model_state", "ema_state_dict")
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of the older format's magic number
 _MOST_PARTS = 1 << 20

@@ -17,7 +17,7 @@ from fxlite.tracing.capture.control import cond, fori_loop, scan, while_loop
 from fxlite.tracing.capture.known import known_value
 from fxlite.types.shapes import NamedDim
 
-#: Rounds up to which a loop whose values change their shapes is written out.
+#: The most rounds for which a loop whose values change their shapes is unrolled.
 _MOST_ROUNDS = 1000
 
 

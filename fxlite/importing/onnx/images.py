@@ -83,7 +83,7 @@ def _resized(n: Call, x: Any, scales: Any, sizes: Any, coordinates: str, roundin
     return cast(np.round(x), kind) if whole else x
 
 
-#: Whether the upper of two elements is the nearest one to a place between them.
+#: Whether the upper of two elements is the nearest to a position between them.
 _UP: dict[str, Callable[[Any], Any]] = {
     "round_prefer_floor": lambda weight: weight > 0.5,
     "round_prefer_ceil": lambda weight: weight >= 0.5,

@@ -252,7 +252,7 @@ def group_query_attention(
 # -- recurrent layers ------------------------------------------------------------------------------
 _USUAL = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-#: Of the gates as ONNX has them, those that fxlite (as torch) has: i o f c -> i f c o, z r h -> r z h.
+#: The positions of the gates of fxlite (and torch) in ONNX's order: i o f c -> i f c o, z r h -> r z h.
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 
 

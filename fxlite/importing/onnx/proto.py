@@ -31,7 +31,7 @@ def onnx_library() -> Any:
     return onnx
 
 
-#: ONNX's numbers of element types, from 1, as the names of NumPy's and ml_dtypes' dtypes; 8 are texts.
+#: The names of NumPy's and ml_dtypes' dtypes for ONNX's element types, numbered from 1; 8 are texts.
 _ELEMENTS = (
     "float32 uint8 int8 uint16 int16 int32 int64 text bool float16 float64 uint32 uint64 complex64 complex128 bfloat16 "
     "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4 float4_e2m1fn float8_e8m0fnu uint2 int2"
@@ -44,7 +44,7 @@ ELEMENTS: dict[int, np.dtype[Any] | None] = {
     if name != "text"
 }
 NUMBER_OF = {dtype: number for number, dtype in ELEMENTS.items() if dtype is not None}
-#: Bits of an element that is packed with others into bytes.
+#: The bits of elements of which several are packed into a byte.
 _PACKED = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}
 
 

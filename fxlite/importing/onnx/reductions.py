@@ -73,14 +73,14 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceLogSum": lambda x, axes, keep: np.log(_sum(x, axes, keep)),
     "ReduceLogSumExp": _log_sum_exp,
 }
-#: Reductions that compute something of elements even where no axis is reduced.
+#: Reductions that change the elements even if no axis is reduced.
 _NO_AXES: dict[str, Callable[..., Any]] = {
     "ReduceL1": np.abs,
     "ReduceL2": np.abs,
     "ReduceSumSquare": np.square,
     "ReduceLogSum": np.log,
 }
-#: Reductions that integers are cast to floats for, and back.
+#: Reductions for which integers are cast to floats, and back.
 _OF_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 

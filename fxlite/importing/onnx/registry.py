@@ -51,7 +51,7 @@ def counterparts() -> Iterator[tuple[Op, str, dict[str, str]]]:
             yield op, name, dict(a.split("=") for a in attributes)
 
 
-#: By domain and name.
+#: The rows by domain and name of an op.
 TABLE: dict[tuple[str, str], Row] = {}
 MICROSOFT = "com.microsoft"
 

@@ -25,8 +25,8 @@ from fxlite.importing.onnx.registry import TABLE, Call, Row, is_sizes, settled
 from fxlite.tracing.selections.masked import Masked
 from fxlite.types.shapes import NamedDim
 
-#: Elements of constants up to which a node is computed while importing. Weights are larger, and what
-#: is computed of them stays in the graph.
+#: The most elements of constants with which a node is computed while importing. Weights are larger, and
+#: computations on them stay in the graph.
 _MOST_FOLDED = 4096
 _DEEPEST = 60  # levels of functions inside functions
 

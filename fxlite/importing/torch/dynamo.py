@@ -102,7 +102,7 @@ class _Inputs(torch.nn.Module):
         if not self.moving:
             raise ModelImportError("none of its inputs is a tensor")
         found = next(n for n in module.graph.nodes if n.op == "output").args[0]
-        #: What makes each result of the inputs; None where the graph computes it.
+        #: Functions that make results from the inputs; None for a result that the graph computes.
         self.results: list[Callable[[Sequence[Any]], Any] | None] = []
         for result in found if isinstance(found, (tuple, list)) else [found]:
             value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result

@@ -203,7 +203,7 @@ def masks_unread() -> Iterator[None]:
         module._detect_is_causal_mask = found
 
 
-#: What the fields of a layer of a cache are called in inputs and results, where it is not their own name.
+#: The names of fields of a cache's layer in inputs and results, if they are not their own.
 _FIELDS = {"keys": "key_cache", "values": "value_cache"}
 
 
@@ -503,7 +503,7 @@ def _named(name: str) -> Any:
 
 
 # -- ops that the table lacks ----------------------------------------------------------------------
-#: Torch's decomposition of it adds what stands behind the end of the targets.
+#: Ops whose decomposition in torch is wrong: this one adds entries after the end of the targets.
 _WRONG = ("aten::multilabel_margin_loss_forward",)
 
 

@@ -22,10 +22,10 @@ _FEW = 64  # elements of a known buffer
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 _READS = frozenset("item tolist __bool__ __int__ __index__ __float__".split())
 _DRAWS = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty")
-#: What makes a tensor of the shape of another, or of its dtype alone.
+#: Functions that make a tensor with the shape of another, or only with its dtype.
 _ALIKE = frozenset("ones_like zeros_like full_like new_ones new_zeros new_full new_tensor".split())
 _JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
-#: What takes sizes and bounds as arguments of their own.
+#: Functions that take sizes and bounds as separate arguments.
 _SIZED = frozenset("view reshape expand repeat narrow arange zeros ones full new_zeros new_ones new_full".split())
 
 

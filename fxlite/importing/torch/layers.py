@@ -172,7 +172,7 @@ def _grid_sample(c: Call, x: Any, grid: Any, mode: int, padding: int, align_corn
     return op("grid_sample")(x, grid, modes[mode], paddings[padding], align_corners)
 
 
-#: What no op of fxlite does over all axes at once: op, coordinates and rounding of each.
+#: Resampling that no op of fxlite does over all axes at once: the op, coordinates and rounding of each.
 _BY_AXIS = {
     "bicubic": ("cubic", "half_pixel", "floor"),
     "trilinear": ("linear", "half_pixel", "floor"),

@@ -38,7 +38,7 @@ from fxlite.types.guards import OPPOSITE
 from fxlite.types.shapes import NamedDim
 
 # -- nested inputs and results: dicts, lists and classes that torch knows as pytrees ---------------
-#: A leaf that is not there: None, or a number or text that the program was exported with.
+#: A missing leaf: None, or a number or text that the program was exported with.
 ABSENT = object()
 
 
@@ -90,7 +90,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FEW = 64  # elements of a constant that is folded while importing
 _AXIS = frozenset(("dim", "dimension"))  # the names of parameters that are one axis
-#: What checks or describes values, and computes none.
+#: Functions that check or describe values, but compute none.
 _CHECKS = frozenset(
     "_assert_async _assert_scalar _assert_tensor_metadata sym_constrain_range sym_constrain_range_for_size "
     "_functional_sym_constrain_range _functional_assert_async _functional_assert_scalar".split()
@@ -516,7 +516,7 @@ def _compared(own: Op) -> Callable[..., Any]:
     return compare
 
 
-#: Functions of numbers and sizes that graphs call, and what they are here.
+#: Functions of numbers and sizes that graphs call, and their counterparts here.
 _PYTHON: dict[Any, Callable[..., Any]] = {
     operator.getitem: _item,
     **{getattr(operator, own.name): _compared(own) for own in REGISTRY.values() if own.symbol in OPPOSITE},
@@ -596,7 +596,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "wrap_with_autocast": inline(4),
     "wrap": inline(0),
 }
-#: By the ops, of those that this torch has.
+#: The entries of the higher-order ops that the installed torch has.
 HIGHER: dict[Any, Callable[..., Any]] = {
     getattr(torch.ops.higher_order, name): entry
     for name, entry in _NAMES.items()

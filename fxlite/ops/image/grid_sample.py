@@ -26,7 +26,7 @@ from fxlite.types.tensor_type import TensorType
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
-#: torch's coefficient, and ONNX's.
+#: The coefficient of torch and ONNX.
 _CUBIC = -0.75
 
 

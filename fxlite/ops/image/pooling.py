@@ -403,7 +403,7 @@ pools(max_pool1d, avg_pool1d, 1)
 pools(max_pool2d, avg_pool2d, 2)
 
 
-#: Windows of an axis are made one by one.
+#: The most windows along an axis, which are made one by one.
 LARGEST_OUTPUT = 2**20
 Sizes = Any  # an int, or one int or None for each spatial axis
 

@@ -31,7 +31,7 @@ from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
-#: Axes of a named size are assumed to become no longer than this where integers replace float32.
+#: The assumed largest size of axes with a named size, where integers replace float32.
 _LONGEST = 1 << 16
 _LARGEST_DENOMINATOR = 4096
 _MODES = {1: ("nearest", "linear"), 2: ("nearest", "bilinear")}

@@ -27,7 +27,7 @@ from fxlite.types import shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
 
-#: Names of the axes of an input with so many spatial axes, for messages.
+#: The names of the axes of an input by the number of its spatial axes, for messages.
 LAYOUTS = {1: ("N", "C", "L"), 2: ("N", "C", "H", "W"), 3: ("N", "C", "D", "H", "W")}
 
 

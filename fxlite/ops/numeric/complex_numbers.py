@@ -161,7 +161,7 @@ def dft(x: Tensor, inverse: bool = False) -> Tensor:
     return np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
 
 
-#: Points up to which the reference is the sum that defines the transform.
+#: The most points for which the reference is the sum that defines the transform.
 _DEFINED = 8
 
 

@@ -31,7 +31,7 @@ from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
-#: Columns of a matrix that back ends without routines unroll.
+#: The most columns of a matrix for which back ends without routines unroll the computation.
 MOST_COLUMNS = 64
 
 

@@ -28,10 +28,10 @@ from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
 _U32, _U64 = dtypes.dtype("u32"), dtypes.dtype("u64")
-#: Multipliers of a round, and what is added to the key behind it.
+#: The multipliers of a round, the numbers added to the key after it, and the number of rounds.
 _FACTORS, _STEPS, _ROUNDS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), 10
 _MASK = 0xFFFFFFFF
-#: Third word of the counter: what the numbers are for.
+#: The third word of the counter, which tells the purpose of the numbers.
 _DRAWN, _SPLIT, _FOLDED = 0, 1, 2
 
 
@@ -170,7 +170,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = "u32") -> Any:
     return lookup("bitwise_or")(lookup("left_shift")(words[..., 0], 32), words[..., 1])
 
 
-#: Binary digits that numbers from 0 to 1 have.
+#: The binary digits of the numbers from 0 to 1.
 _DIGITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 

@@ -398,7 +398,7 @@ def element(value: Any) -> Expr:
     raise ArgumentError(f"a body gives one number, not {type(value).__name__}: {value!r}"[:200])
 
 
-#: By name. (As names of this file, some would hide Python's own.)
+#: The functions by name. (As names in this file, some would hide Python's own.)
 _MADE = {name: _function(name) for name in _FUNCTIONS}
 _MADE |= {name: _reduction(name) for name in _REDUCTIONS}
 

@@ -15,9 +15,9 @@ class ForeignOp(Op):
     function: Callable[..., Any]
     #: True if the function takes its arguments in the order in which nodes store them.
     takes_in_order = True
-    #: What to do where compiled code would have to call the function.
+    #: Advice for compiled code, which would have to call the function.
     way_out = "write it with NumPy"
-    #: What to do where it must be said in other ops.
+    #: Advice if the op has to be expressed by other ops.
     said_by = "write it with NumPy"
 
     @property

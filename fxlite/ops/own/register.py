@@ -55,7 +55,7 @@ class OwnOp(ForeignOp):
         self._is_free = kind is None
         self._scalar: Callable[..., Any] | None = None
         self._known: dict[Any, Any] = {}  # types of calls on arrays
-        #: The code that registered it: one that runs twice defines the same op again.
+        #: The code that registered the op: if it runs twice, it defines the same op again.
         self.made_by: Any = None
 
     # -- rules -------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def _found(name: str, module: str) -> Op:
 
 
 # -- registering -----------------------------------------------------------------------------------
-#: What ``fx.ops.NAME`` is besides ops: parts of that package.
+#: Names in ``fx.ops`` that are not ops, but parts of that package.
 _NOT_FREE = frozenset(dir(types.ModuleType)) | vars(sys.modules["fxlite.ops"]).keys() | {"wrapped"}
 _FACTS = {f.name for f in fields(Facts)} | {"samples", "bad"}
 

@@ -128,7 +128,7 @@ class _Reads:
         self.a, self.new_of, self.old_of, self.renamed = a, new_of, old_of, renamed
         self.paths_a = {n.target for n in a.nodes if n.op == "get_attr"}
         self.paths_b = {self.identity(n) for n in b.nodes if n.op == "get_attr"}
-        #: What the readers of an old value read now, where old and new reader are paired.
+        #: The values that the readers of an old value read now, for readers that are paired with a new node.
         self.now: dict[Hashable, set[Hashable]] = {}
         for old, new in new_of.items():
             for p, q in zip(operands(old), operands(new)):

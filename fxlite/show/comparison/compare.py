@@ -26,7 +26,7 @@ from fxlite.ops.op import Op
 from fxlite.show.text.pretty import node_line, value_text
 from fxlite.types import shapes
 
-#: Nodes shown of the way to a difference.
+#: The most nodes that are shown on the way to a difference.
 _LONGEST_WAY = 6
 
 

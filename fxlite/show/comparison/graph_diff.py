@@ -343,7 +343,7 @@ def _row_element(mark: str, kind: str, text: str, side: str) -> str:
 
 
 # -- text ------------------------------------------------------------------------------------------
-#: Weights that are listed; ``diff.weights`` has all.
+#: The most weights that are listed; ``diff.weights`` has all.
 MOST_WEIGHTS = 24
 _MARKS = {"removed": "-", "added": "+", "changed": "~", "renamed": "~"}  # marks of weights
 _STYLES = {"-": "red", "+": "green", "~": "yellow", " ": "dim", "#": "cyan", "": "bold"}

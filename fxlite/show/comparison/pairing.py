@@ -20,10 +20,10 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.ops.op import Op
 from fxlite.show.comparison.compare import operands
 
-#: How many steps a neighbourhood reaches, and how often neighbourhoods and sequences are looked at
+#: The number of steps that a neighbourhood reaches, and how often neighbourhoods and sequences are compared
 #: again with the nodes paired meanwhile.
 _RADIUS, _ROUNDS = 4, 3
-#: Nodes skipped at most where two sequences differ, by the number of nodes that must agree then.
+#: The most nodes that are skipped where two sequences differ, by the number of nodes that must agree after.
 _WINDOWS = {3: 64, 2: 16, 1: 8}
 
 Pairs = dict[Node, Node]

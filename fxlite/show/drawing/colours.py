@@ -52,7 +52,7 @@ CHANGES: dict[str, Colour] = {
     "changed": ("#fff2b8", "#8f7300"),
     "unchanged": ("#f6f7f8", "#7d8790"),
 }
-#: Time as a share of the whole: up to this much -> colour.
+#: Colours by the upper limit of a time, as a share of the whole.
 SHARES: tuple[tuple[float, Colour], ...] = (
     (0.01, ("#f6f7f8", "#7d8790")),
     (0.03, ("#fdeedd", "#a8763e")),
@@ -60,7 +60,7 @@ SHARES: tuple[tuple[float, Colour], ...] = (
     (0.25, ("#f8b184", "#a03c10")),
     (1.00, ("#ef8268", "#7d160c")),
 )
-#: Signal-to-noise ratio in dB: below this -> colour.
+#: Colours by the upper limit of a signal-to-noise ratio in dB.
 SQNR: tuple[tuple[float, Colour], ...] = (
     (20.0, ("#f39a83", "#a32712")),
     (30.0, ("#fbd0a4", "#a85a14")),
@@ -253,7 +253,7 @@ def _by_sqnr(outline: Outline, ratios: Mapping[Node, float]) -> Colours:
     return Colours(colour, (*legend, ("float", OTHER)), note)
 
 
-#: What ``color=`` takes, and what makes colours of an outline and the data that goes with it.
+#: The values of ``color=``, and the functions that colour an outline by the data for it.
 SCHEMES: dict[str, Callable[[Outline, Any], Colours]] = {
     "op": _by_op,
     "dtype": _by_dtype,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-#: Pixels: box border, box title, sideways, between layers, and straight before an arrow head.
+#: Pixels for a box's border, its title, the space sideways, between layers, and straight before an arrow head.
 PAD, TITLE, SPACE, GAP, TIP = 14.0, 24.0, 18.0, 26.0, 6.0
 SWEEPS = 12
 
@@ -39,7 +39,7 @@ class Box:
     title_width: float = 0.0
     x: float = 0.0
     y: float = 0.0
-    #: Where values enter at the top and leave at the bottom, from the left border; a leaf has none.
+    #: The positions, from the left border, where values enter at the top or leave at the bottom; a leaf has none.
     entries: dict[Hashable, float] = field(default_factory=dict)
     exits: dict[Hashable, float] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _Slot:
         return self.x + (self.box.exit(value) if self.box else 0.0)
 
 
-#: An edge inside one box: from a child (None: its entry) to a child (None: its exit), and the value
+#: An edge inside one box: from a child (None: the box's entry) to a child (None: its exit), and the value.
 _Edge = tuple[Box | None, Box | None, Hashable]
 
 

@@ -65,13 +65,13 @@ def source_of(node: Node) -> Node:
 
 # -- repetitions -----------------------------------------------------------------------------------
 _LONGEST_PERIOD = 32
-#: Nodes that a fold has to save: equal modules, and other stretches of nodes.
+#: The fewest nodes that a fold has to save, for equal modules and for other stretches of nodes.
 _FEWEST_IN_MODULES, _FEWEST_ELSEWHERE = 5, 12
 #: Attributes that may count up or down from one stretch to the next.
 _COUNTING = ("index", "start", "stop")
 _BASE, _PRIME = 1_000_003, (1 << 61) - 1  # parameters of the hash of numbers
 
-#: The rows of a range: numbers of its nodes and of what they read; and its indices.
+#: The rows of a range (the numbers of its nodes and of the values they read), and its indices.
 Content = tuple[list[tuple[int, ...]], list[int]]
 
 
@@ -217,7 +217,7 @@ def _saves_enough(ranges: Sequence[range], repeat: Repeat) -> bool:
 
 
 # -- the outline -----------------------------------------------------------------------------------
-#: Nodes and closed boxes drawn at most where the caller does not say how deep.
+#: The most nodes and closed boxes that are drawn if the caller does not give a depth.
 LIMIT = 300
 _STRETCHES = 100  # the number of boxes into which a box with more parts is divided
 
@@ -257,7 +257,7 @@ class Outline:
     nodes: list[Node]
     root: Part
     drawn_as: list[int]
-    #: For each node the folded parts around it, outer ones first: start, and number of the copy.
+    #: For each node, the folded parts around it, outer ones first: the start, and the number of the copy.
     _copies: list[tuple[tuple[int, int], ...]]
 
     def __contains__(self, node: Node) -> bool:

@@ -22,7 +22,7 @@ from fxlite.show.drawing.picture import Picture, described, line_type, repeated,
 from fxlite.show.drawing.svg import MARKER, ROOT, legend_row, style_text, svg_text
 from fxlite.show.text.pretty import node_line, type_text
 
-#: Nodes and boxes that a page holds at most; what does not fit stays closed.
+#: The most nodes and boxes that a page holds; boxes that do not fit stay closed.
 LARGEST_PAGE = 10_000
 
 
@@ -70,7 +70,7 @@ fxViewer().load(JSON.parse(document.getElementById("graph").textContent));
 """
 
 
-#: What a page with a picture has above it.
+#: The part of a page above its picture.
 SEARCH = (
     '<input id="search" type="search" aria-label="search for nodes" '
     'placeholder="search: name, op, file:line  ( / )" title="by name, op, type, module, or file and line">'

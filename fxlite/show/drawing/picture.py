@@ -39,10 +39,10 @@ _MOST_TYPES = 3  # types of inputs (and of outputs) shown on a closed box
 _MOST_REMOVED = 8  # nodes named in the caption
 _MOST_NAMED = 30  # modules in a description
 _MOST_HELD, _MOST_ROWS, _WIDEST_HELD = 2, 3, 40  # weights of one type named on a node; lines; characters
-#: From top to bottom, and from left to right; as Graphviz calls them.
+#: From top to bottom, and from left to right, in Graphviz's terms.
 DIRECTIONS = ("TB", "LR")
 
-#: What a colouring must be given.
+#: The data that a colouring needs.
 _NEEDS = {
     "time": "times={node: seconds}, or a profile, to draw",
     "change": "changed_from=, the graph to compare with",
@@ -342,7 +342,7 @@ def size(lines: list[Text]) -> tuple[float, float]:
 
 #: CSS classes of texts in the small font.
 SMALL_TEXTS = frozenset(("note", "weight"))
-#: What the title of an open box begins with on a page.
+#: The beginning of the title of an open box on a page.
 _OPENED = "▾ "
 
 
@@ -367,7 +367,7 @@ def laid_out(drawn: Picture) -> tuple[Box, list[tuple[Part, Box]]]:
 
 
 # -- loops and conditions --------------------------------------------------------------------------
-#: What the boxes of the bodies are called.
+#: The titles of the boxes of bodies.
 _TITLES = {"true_fn": "if", "false_fn": "else", "cond_fn": "while", "body_fn": "do"}
 
 

@@ -23,7 +23,7 @@ _SHADOW = 4  # pixels by which the shadows of a folded part stick out
 _NARROWEST_CAPTION = 60  # characters
 
 # -- style -----------------------------------------------------------------------------------------
-#: The class of all pictures, which keeps their rules from whatever else is on a page.
+#: The CSS class of all pictures, which keeps their rules from the rest of a page.
 ROOT = "fx-picture"
 #: Selector -> declarations for a light page, and those that differ on a dark one.
 _RULES: dict[str, tuple[str, str]] = {

@@ -40,7 +40,7 @@ from fxlite.show.query.values import COMPARE, VALUE_WORDS, Undecided, is_equal, 
 from fxlite.types.shapes import names
 from fxlite.types.tensor_type import TensorType
 
-#: Attributes that name axes: compared modulo the rank.
+#: Attributes that name axes, which are compared modulo the rank.
 _AXES = ("axis", "axes", "axis1", "axis2")
 _ABSENT = object()
 

@@ -196,7 +196,7 @@ def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:
     return bool(value == wanted)
 
 
-#: What signs say of two plain numbers.
+#: The comparisons of two plain numbers by sign.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,

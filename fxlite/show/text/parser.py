@@ -569,7 +569,7 @@ _PLACE = re.compile(r"(?:^|, )([^,]+):(\d+)$")
 _CHECK = re.compile(r"([^,]+?):(\d+)(?:: (.*))?")
 _SELF_PATH = re.compile(rf"self((?:\.\w+|\[\d+\]|\[(?:{_STRING})\])+)")
 _CALLED = re.compile(r"\s*# input: (\w+) is (self)$")
-#: What :mod:`fxlite.show.text.reading` writes in place of nodes and of weights.
+#: The comments that :mod:`fxlite.show.text.reading` writes in place of nodes and of weights.
 _SHORTENED = re.compile(r"\s*# (×\d+: |\d+ weights\b.*, not listed)")
 _STEP = re.compile(rf"\[({_STRING})\]|(\w+)")
 

@@ -264,7 +264,7 @@ def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> An
     return array if dtype is None else lookup("cast")(array, dtype)
 
 
-#: NumPy's functions that are given several arrays as one list.
+#: NumPy's functions that take several arrays as one list.
 _OF_LISTS = frozenset(
     "concatenate stack vstack hstack dstack column_stack row_stack block select choose piecewise multi_dot einsum "
     "einsum_path meshgrid broadcast_arrays ix_ lexsort ravel_multi_index at".split()
@@ -322,7 +322,7 @@ def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     return laid_out(x, order)
 
 
-#: Functions that give an array in an order of memory, of at least one axis.
+#: Functions that return an array of at least one axis in a given memory order.
 _ORDERS = {np.ascontiguousarray: "C", np.asfortranarray: "F"}
 
 
@@ -468,7 +468,7 @@ def _joined(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
     return np.concatenate(parts, axis=owner.axis)
 
 
-#: What makes an array of a subscript, by the type of what is subscripted.
+#: Functions that make an array from a subscript, by the type of the subscripted object.
 SUBSCRIPTS: dict[type, Callable[[Tracer, Any, tuple[Any, ...]], Any]] = {
     type(np.mgrid): _grid_of,
     type(np.ogrid): _grid_of,

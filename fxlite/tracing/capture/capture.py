@@ -38,14 +38,14 @@ from fxlite.tracing.selections.spans import is_computed
 from fxlite.tracing.torch_names import advice_for
 from fxlite.types.dtypes import as_numpy_reads
 
-#: Rounds of a loop that is not looked at.
+#: The most rounds of a loop that is not examined.
 _FEW_ROUNDS = 5
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 _FUTURE: int = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 _Known = dict[int, tuple[weakref.ref[CodeType], CodeType | None]]
-#: By who is asked: captured code by the id of the original, as long as there is the original; None:
-#: it stays as it is, as captured code itself does.
+#: By caller: the captured code by the id of the original, as long as that exists. None: it stays as it is, as
+#: captured code itself does.
 _known: dict[str, _Known] = {"": {}, "library": {}, "flow": {}}
 
 
@@ -70,9 +70,9 @@ def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
     return made
 
 
-#: What the tracer answers in place of NumPy and Python.
+#: Functions for which the tracer answers in place of NumPy and Python.
 _ANSWERED = {**BUILTINS, **ARRAYS, **ORDERED}
-#: Functions that call the one that they are given first, or as ``key=`` or ``func=``.
+#: Functions that call the function that is their first argument, ``key=`` or ``func=``.
 _CALLS_FIRST = frozenset((map, filter, functools.reduce, itertools.starmap))
 _CALLS_NAMED = {sorted: "key", max: "key", min: "key", itertools.accumulate: "func", itertools.groupby: "key"}
 
@@ -213,9 +213,9 @@ class Caller:
 
 
 FOR_PROGRAM.add(Caller.call.__code__)
-#: What is a constant of the graph where a part of it is taken at a computed position.
+#: Types of values that become constants of the graph if a part of them is taken at a computed position.
 _KNOWN = frozenset((np.ndarray, list, tuple))
-#: Of each thread, which part is asked for.
+#: The part that each thread asks for.
 _asked = threading.local()
 
 
@@ -229,7 +229,7 @@ def _are_numbers(values: Any) -> bool:
     return bool(values) and all(isinstance(v, (int, float, complex, np.number)) for v in values)
 
 
-#: What a method is that was taken from an object.
+#: Types of methods that were taken from an object.
 _BOUND = (MethodType, BuiltinFunctionType)
 
 
@@ -275,7 +275,7 @@ def _note_generator(tracer: Any, function: Any, args: tuple[Any, ...], result: A
         tracer.generators.append((made, tracer.bodies[-1:]))
 
 
-#: With what a program draws random numbers instead of drawing them from a state.
+#: Functions that draw random numbers for a key -> the NumPy functions, which draw from a state, that they replace.
 _KEYED = {
     "uniform": ("uniform", "random", "rand", "random_sample", "ranf", "sample"),
     "normal": ("normal", "randn", "standard_normal"),
@@ -306,11 +306,11 @@ def _drawn_by_values(tracer: Any, name: str) -> Any:
     )
 
 
-#: Who may be asked, by name; :mod:`fxlite.tracing.capture.flow` adds the one for control flow.
+#: The callers by name; :mod:`fxlite.tracing.capture.flow` adds the one for control flow.
 CALLERS = {name: Caller(name) for name in ("", "library")}
-#: In functions whose control flow stays as it is, though that of others does not.
+#: The caller in functions whose control flow stays as it is, though that of others does not.
 _NO_FLOW = Caller("flow")
-#: What NumPy's functions are, which ask arrays among their arguments; and these and methods of arrays.
+#: Types of NumPy's functions, which dispatch to arrays among their arguments; and these and methods of arrays.
 DISPATCHED = frozenset((np.ufunc, type(np.concatenate)))
 _NUMPYS = DISPATCHED | {BuiltinFunctionType}
 
@@ -382,7 +382,7 @@ def _recompiled(code: CodeType, by: str) -> CodeType | None:
 
 #: Code whose control flow is captured.
 _rewritten: weakref.WeakSet[CodeType] = weakref.WeakSet()
-#: Functions whose control flow cannot be captured, by file and first line, and why.
+#: The reasons why the control flow of functions cannot be captured, by file and first line.
 _plain: dict[tuple[str, int], str] = {}
 
 

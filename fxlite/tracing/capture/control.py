@@ -42,8 +42,8 @@ from fxlite.types.tensor_type import TensorType
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-#: Times that a body is traced until the kinds of what a loop carries stay as they are: each time a
-#: number of Python becomes a wider one, or takes the type of an array.
+#: How often a body is traced until the types of the carried values no longer change: each time, a Python
+#: number becomes a wider one, or takes the type of an array.
 _MOST_ROUNDS = 8
 
 

@@ -37,13 +37,13 @@ from fxlite.tracing.capture.texts import as_text
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
 
-#: Methods of traced values that give numbers of Python.
+#: Methods of traced values that return Python numbers.
 _PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
 
 Part = Callable[[], Any]
 Names = tuple[str, ...]
 
-#: What comparisons of two values are, by the names of Python's syntax trees.
+#: Comparisons of two values, by their names in Python's syntax trees.
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     **dict(zip("Eq NotEq Lt LtE Gt GtE".split(), (getattr(operator, name) for name in COMPARISONS), strict=True)),
     "Is": operator.is_,
@@ -55,7 +55,7 @@ _UPDATES = "Add Sub Mult Div FloorDiv Mod Pow MatMult BitAnd BitOr BitXor LShift
 UPDATES = {kind: getattr(operator, f"__i{name}__") for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
 
 
-#: The methods of binary operators, and what Python does for them.
+#: The methods of binary operators, and Python's functions for them.
 BINARY = {kind: (name, getattr(operator, f"__{name}__")) for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
 
 
@@ -68,7 +68,7 @@ class Returned:
         self.value = value
 
 
-#: What a part was left by, besides :class:`Returned`.
+#: The jumps by which a part was left, besides :class:`Returned`.
 BREAK, CONTINUE = "BREAK", "CONTINUE"
 
 
@@ -587,7 +587,7 @@ def _extreme(symbol: str) -> Callable[..., Any]:
     return fold
 
 
-#: What makes one value of elements of which there are any number: ``f(flow, over, element)``.
+#: Functions that combine any number of elements into one value: ``f(flow, over, element)``.
 _FOLDS: dict[Any, Callable[..., Any]] = {
     builtins.sum: _total("Add", 0),
     math.prod: _total("Mult", 1),
@@ -599,7 +599,7 @@ _FOLDS: dict[Any, Callable[..., Any]] = {
 }
 
 
-#: Functions that give a new list or dict.
+#: Functions that return a new list or dict.
 _COPIES = (copy.copy, copy.deepcopy, sorted)
 
 
@@ -608,7 +608,7 @@ def _is_copy(function: Any) -> bool:
     return isinstance(getattr(function, "__self__", None), (list, dict)) and function.__name__ == "copy"
 
 
-#: Elements of a list of which one is set at a position that is not known.
+#: The most elements of a list of which one is set at a position that is not known.
 _MOST_CHOSEN = 64
 
 

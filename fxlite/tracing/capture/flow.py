@@ -29,19 +29,19 @@ from fxlite.tracing.capture.loops import Hint, Loop, Variables
 from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 
-#: Calls of ops in all rounds of a loop together, from which on it stays a loop.
+#: The most calls of ops, in all rounds together, of a loop that is unrolled; larger ones stay loops.
 MOST_UNROLLED = 2000
-#: Rounds of a loop whose body has loops that stay such.
+#: The most rounds of an unrolled loop whose body has loops that stay loops.
 _FEW_ROUNDS = 4
-#: Writes into parts of arrays in all rounds of a loop, which unrolled would be kernels one by one; and the rounds
-#: of one inside of a loop that stays.
+#: The most writes into parts of arrays, in all rounds, of an unrolled loop, since each becomes a kernel of its own;
+#: and the most rounds of an unrolled loop inside a loop that stays one.
 FEW_WRITES, _FEW_INSIDE = 16, 4
-#: Ops of these kinds are computed by templates where a loop is unrolled.
+#: Kinds of ops that templates compute if a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
-#: Rounds that are traced inside of each other, where a loop that a value leaves cannot stay one.
+#: The most rounds that are traced inside each other if a loop that depends on a value cannot stay a loop.
 _MOST_NESTED = 32
-#: Rounds of a ``while`` statement where conditions are guessed.
+#: The most rounds of a ``while`` statement whose conditions are guessed.
 _MOST_GUESSED = 100
 _LEFT = "a value that is not known while tracing decides whether it goes on"
 
@@ -338,32 +338,32 @@ class Capturing:
     """The part of a tracer that controls how the program is captured."""
 
     graph: Graph
-    #: The program's functions are captured: arrays that it makes are traced, see
+    #: Whether the program's functions are captured, so that arrays that it makes are traced; see
     #: :mod:`fxlite.tracing.capture`.
     captures = True
-    #: A subclass says what ``if x`` does, so that no condition is captured.
+    #: Whether a subclass decides what ``if x`` does, so that no condition is captured.
     decides_bools = False
 
     def __init__(self, loops: str) -> None:
         """Raises OptionError unless ``loops`` is one of :data:`LOOPS`."""
         if loops not in LOOPS:
             raise OptionError(f"loops={loops!r}: give one of {', '.join(map(repr, LOOPS))}")
-        #: Which loops stay loops: "auto", those that would be long unrolled; "keep" or "unroll": of
-        #: those whose rounds are known, all or none.
+        #: Which loops stay loops: "auto", those that would become long if unrolled; "keep" or "unroll", all or none
+        #: of those whose rounds are known.
         self.loops = loops
         self.captures_flow, self._measures = False, True
 
     def begin_capture(self) -> None:
         """Called at the start of a trace."""
-        #: Whether something asked for a value that is not known, and whether a condition did: the
-        #: program may have caught the error.
+        #: Whether a condition, or anything, asked for a value that is not known: the program may have caught the
+        #: error.
         self.needs_flow = self.was_asked = False
-        #: How many ``try`` statements of the program run, and an error that one may have caught.
+        #: The number of ``try`` statements of the program that are running, and an error that one may have caught.
         self.trying = 0
         self.swallowed: FxliteError | None = None
         self.asserting = 0  # the number of ``assert`` statements around the running code
-        #: What tracing loops has shown, by the code of their bodies; and what became of statements:
-        #: (statement, text) by place.
+        #: Facts found by tracing loops, by the code of their bodies; and what became of statements: (statement,
+        #: text) by place.
         self.loop_hints: dict[Any, Any] = {}
         self.notes: dict[Location | None, tuple[str, str]] = {}
 

@@ -230,7 +230,7 @@ def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
     )
 
 
-#: Builtins whose results a loop goes through: ``f(tracer, function, args, kwargs)``.
+#: Builtins whose results a loop iterates over: ``f(tracer, function, args, kwargs)``.
 COUNTED: dict[Any, Callable[..., Any]] = {
     builtins.range: _range,
     builtins.enumerate: _enumerate,
@@ -271,7 +271,7 @@ def number_of(value: Any) -> Any:
     return _number(value, bool if dtype.is_bool else float if dtype.is_float else int)
 
 
-#: Elements of an array up to which a list is made of them.
+#: The most elements of an array that is made into a list.
 _MOST_LISTED = 4096
 
 
@@ -379,7 +379,7 @@ def _exact_sum(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-#: Of the numbers that 64 bits hold.
+#: The largest integer square root of a number that fits 64 bits.
 _LARGEST_ROOT = 3037000499
 
 
@@ -398,7 +398,7 @@ def _distance(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     return _number(np.sqrt(((p - q) ** 2).sum()), float)
 
 
-#: Functions of Python's math that NumPy has under the same names, by what they give.
+#: Functions of Python's math module that NumPy has under the same names, by the types of their results.
 _MATHEMATICAL = {
     float: "sqrt exp expm1 log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan atan2 asinh acosh atanh fabs "
     "pow fmod copysign degrees radians cbrt modf exp2 nextafter",
@@ -407,7 +407,7 @@ _MATHEMATICAL = {
 }
 
 
-#: The same of cmath.
+#: Those of cmath.
 _COMPLEX = {complex: "sqrt exp log10 sin cos tan sinh cosh tanh", bool: "isnan isinf isfinite"}
 
 
@@ -421,7 +421,7 @@ def _log(kind: type) -> Answer:
     return call
 
 
-#: ``f(tracer, function, args, kwargs)`` by what a program calls.
+#: ``f(tracer, function, args, kwargs)`` by the function that a program calls.
 CONVERSIONS: dict[Any, Answer] = {
     builtins.int: _as(int),
     builtins.float: _as(float),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: Elements of an array that is made of a few numbers up to which it becomes a constant.
+#: The most elements of an array, made of a few numbers, that becomes a constant.
 MOST_ELEMENTS = 4096
 #: Kinds of ops that are never computed while tracing.
 _UNKNOWN = ("random", "opaque", "control")

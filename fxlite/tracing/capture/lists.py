@@ -168,7 +168,7 @@ def _same(flow: Any, tracer: Tracer, values: list[Any]) -> Any:
     return list(values)
 
 
-#: ``f(flow, tracer, list, ...)`` by what a program calls with such a list.
+#: ``f(flow, tracer, list, ...)`` by the function that a program calls with such a list.
 OF_OPEN: dict[Any, Callable[..., Any]] = {
     builtins.len: lambda flow, tracer, values: length(tracer, values),
     builtins.sum: _total("Add", 0),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: Times that a body is traced: each time more is known of what it carries.
+#: How often a body is traced at most: each time, more is known of the values that it carries.
 _MOST_ATTEMPTS = 12
 _FLAG = number_kind(bool)
 
@@ -91,7 +91,7 @@ class Hint:
 
     roots: dict[View, None] = field(default_factory=dict)
     kinds: dict[Place, list[Kind]] = field(default_factory=dict)
-    #: Of a carried integer that may become large: a bound of it before the loop, and in all rounds.
+    #: For each carried integer that may become large: its bounds before the loop, and in all rounds.
     magnitudes: dict[tuple[Place, int], tuple[float, float]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
     selected: set[Place] = field(default_factory=set)  # places where a round leaves selected elements
@@ -685,7 +685,7 @@ def _grow(before: Sequence[Kind], after: Sequence[Any]) -> bool:
 _Carried = tuple[Any, Any, Kind]
 
 
-#: A leaf before the loop, in a round, at its end, and behind the loop.
+#: A leaf before the loop, in a round, at its end, and after the loop.
 _Leaf = tuple[Any, Any, Any, Any]
 #: A carried array: its name, and the array before the loop, in a round, and after it.
 Array = tuple[str, Any, Any, Any]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-#: A function with a call of one of these sees its variables as they were written.
+#: Functions that see the variables of their caller as they were written.
 _SEES_VARIABLES = frozenset(("locals", "vars", "dir", "eval", "exec"))
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -94,7 +94,7 @@ def _extreme(function: Any, reverse: bool) -> Callable[..., Any]:
     return call
 
 
-#: ``f(tracer, function, args, kwargs)`` by what a program calls.
+#: ``f(tracer, function, args, kwargs)`` by the function that a program calls.
 ORDERED: dict[Any, Callable[..., Any]] = {
     builtins.sorted: _sorted,
     builtins.max: _extreme(builtins.max, True),

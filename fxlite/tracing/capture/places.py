@@ -21,7 +21,7 @@ from fxlite.ops.op import OPERATORS
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-#: Stands for a variable that is not bound, or an item that is not there.
+#: Stands for a variable that is not bound, or an item that does not exist.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
 
@@ -157,7 +157,7 @@ for _name in (*_READS, *(f"{side}{n}" for n in OPERATORS for side in ("", "r", "
 
 
 _OPEN = "whether a list has one of its elements is not known while tracing, and it is asked for element by element"
-#: What to do with a list that may not have some of its elements.
+#: Advice for lists some of whose elements may not exist.
 HOW_TO_TAKE = "take it whole (len, sum, max, np.array(found)), or write into an array of the largest size"
 
 

@@ -29,9 +29,9 @@ from fxlite.types import shapes
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-#: Floats of numbers that 64 bits hold are below, but for the last few.
+#: All integers that fit 64 bits, except the largest few, are below this number as floats.
 _TOO_LARGE = LIMIT - 4096
-#: Times the number of an exception, an index that no array of a program has by chance.
+#: The factor that turns the number of an exception into an index that no array of a program has by chance.
 _FACTOR = 1_000_000_007
 _INDEX = re.compile(r"index (\d+) is out of bounds")
 _RAISES = opcode.opmap["RAISE_VARARGS"]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: In place of a value that a way has not, and that nobody reads on it.
+#: Replaces a value that one way does not have, and that is not read on it.
 FILLER: Any = type("Filler", (), {"__repr__": lambda self: "nothing"})()
 
 _NUMBERS = (bool, int, float, complex, np.generic, NamedDim)
@@ -281,9 +281,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"a {type(value).__name__}"
 
 
-#: Branches inside of branches.
+#: The deepest nesting of branches.
 _MOST_NESTED = 60
-#: What a part of a construct may be left by.
+#: The jumps by which a part of a construct may be left.
 JUMPS = ("BREAK", "CONTINUE", "RETURN")
 
 
@@ -524,7 +524,7 @@ def _recorded(tracer: Tracer, pred: Any, found: Sequence[Way], merging: Merging)
     return merging.results(parts)
 
 
-#: Calls on numbers that both ways may have to be computed at once, and chosen from.
+#: The most calls on numbers in each of two ways that are both computed, and then chosen from.
 _MOST_CHEAP = 6
 
 

@@ -45,7 +45,7 @@ class ControlFlow(Expressions):
     """See the module's text."""
 
     def __init__(self) -> None:
-        #: Functions that cannot be rewritten, by name and first line, and what is in the way.
+        #: The reasons why functions cannot be rewritten, by name and first line.
         self.plain: dict[tuple[str, int], str] = {}
         super().__init__()
 

@@ -20,9 +20,9 @@ MARK = "\0fxlite.call"
 NEEDS_FRAME = frozenset("super locals globals vars dir eval exec breakpoint __import__ __build_class__".split())
 #: NumPy's objects whose subscripts make arrays.
 MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
-#: Functions that take all elements of what they are given.
+#: Functions that take all elements of their argument.
 _OF_LISTS = frozenset("sum any all min max list math.fsum math.prod".split())
-#: Functions that make one value of any number of elements.
+#: Functions that combine any number of elements into one value.
 _FOLDS = frozenset("sum any all min max next math.prod".split())
 _Statements = list[ast.stmt]
 

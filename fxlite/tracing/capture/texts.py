@@ -36,7 +36,7 @@ class UnknownText(str):
         return UnknownText(str.__add__(other, self))
 
 
-#: What shows, copies or joins a text; all else of str reads it.
+#: Methods that show, copy or join a text; all other methods of str read it.
 _SHOWS = frozenset("str repr format new getattribute getnewargs doc sizeof add join mod".split())
 for _name in vars(str):
     if _name.strip("_") not in _SHOWS:

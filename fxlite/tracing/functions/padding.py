@@ -17,10 +17,10 @@ from fxlite.ops.op import lookup, normalize_axis
 from fxlite.tracing.numpy_functions import value_type
 from fxlite.types import shapes
 
-#: Parts of a concatenation that read better than a table of positions.
+#: The most parts of a concatenation, which reads better than a table of positions.
 _FEW = 8
-#: Positions of what is padded from those of the result, where 0 is the first element: of NumPy's
-#: arrays and of traced values alike. The size is n.
+#: Positions in the padded array from those in the result, where 0 is the first element of the former and n its
+#: size: for NumPy's arrays and traced values alike.
 _POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge": lambda i, n: np.clip(i, 0, n - 1),
     "wrap": lambda i, n: i % n,

@@ -26,8 +26,8 @@ _CONTINUOUS = {
     "median_unbiased": (1 / 3, 1 / 3),
     "normal_unbiased": (3 / 8, 3 / 8),
 }
-#: Methods that choose: the place of a quantile of n elements from 0 on, and what becomes of its
-#: fraction.
+#: Methods that choose an element: the place of a quantile among n elements, counted from 0, and the rounding of
+#: its fraction.
 _CHOOSING: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "lower": lambda place: (np.floor(place), 0.0),
     "higher": lambda place: (np.ceil(place), 0.0),

@@ -25,7 +25,7 @@ from fxlite.tracing.writes.scatter import set_item
 from fxlite.tracing.writes.shared_memory import attach, fresh
 from fxlite.types import dtypes, shapes
 
-#: Calls of a function for one row of elements each.
+#: The most calls of a function, each for one row of elements.
 _MOST_ROWS = 1000
 
 

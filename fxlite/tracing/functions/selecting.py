@@ -120,7 +120,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     return lookup("gather")(arr, indices, axis=axis)
 
 
-#: Values up to which each element is compared with all of them.
+#: The most values with which each element is compared one by one.
 _FEW_TESTS = 16
 
 

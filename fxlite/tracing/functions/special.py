@@ -56,9 +56,9 @@ _TAIL = (
     1.21e-16,
     -2.8e-17,
 )
-#: Numbers whose erfc is 0 are above.
+#: The erfc of larger numbers is 0.
 _NO_TAIL = 40.0
-#: gamma(x + 1) is finite up to here.
+#: The largest integer x for which gamma(x + 1) is finite.
 _LAST_FACTORIAL = 170
 _FACTORIALS = np.array([math.gamma(n + 1.0) for n in range(_LAST_FACTORIAL + 1)])
 

@@ -29,9 +29,9 @@ from fxlite.types.tensor_type import TensorType, type_of
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
-#: Kinds of ops of which an element says what it is made of.
+#: Kinds of ops for which the elements show which operands they are made from.
 _PLAIN = ("view", "reduction", "contraction", "window", "gather", "scan", "composite")
-#: Where in the operands of an op something is selected: its name, and its place in a list of them.
+#: The place of a selection among the operands of an op: the operand's name, and the position if it is a list.
 _Place = tuple[str, int]
 
 
@@ -359,7 +359,7 @@ def _method(function: Callable[..., Any], several: bool) -> Callable[..., Any]:
     return call
 
 
-#: Functions that are known for what is selected, before those are added that ops are.
+#: Functions that are defined for selections, before those of ops are added.
 _GIVEN = frozenset(FUNCTIONS)
 FUNCTIONS |= {
     **{getattr(np, o.numpy.split()[0][3:], None): o for o in REGISTRY.values() if o.numpy.startswith("np.")},
@@ -375,7 +375,7 @@ FUNCTIONS |= {
     np.take: _take,
     np.broadcast_to: lambda array, shape, subok=False: lookup("expand")(array, tuple(shape)),
 }
-#: Of which NumPy makes views.
+#: Functions for which NumPy makes views.
 _VIEWS = (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims, np.squeeze, np.reshape, np.ravel)
 
 

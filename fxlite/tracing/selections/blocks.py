@@ -178,7 +178,7 @@ class Block:
         raise self.refusal(f".{name}")
 
 
-#: Functions of one array that ask for no number of elements.
+#: Functions of one array that do not need the number of elements.
 _OF_ONE: dict[Any, Callable[[Block], Any]] = {
     np.copy: Block.copy,
     np.ndim: lambda x: x.ndim,

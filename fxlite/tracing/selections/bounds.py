@@ -17,11 +17,11 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
-#: Comparisons, and whether their operands stand in this order where the first one is the smaller one.
+#: Comparisons: 1 if they hold when the first operand is the smaller one, -1 if the second is.
 _SMALLER = {"<": 1, "<=": 1, ">": -1, ">=": -1}
-#: Calls above a value that are looked at.
+#: How many calls above a value are examined.
 _DEEPEST = 20
-#: Calls above a number that are looked at, of which there are many.
+#: How many calls above a number are examined; there are many numbers.
 _SHALLOW = 6
 
 

@@ -392,7 +392,7 @@ def _together(a: Any, b: Any) -> Any:
     return (_joined if isinstance(a, Masked) or isinstance(b, Masked) else np.concatenate)((a, b))
 
 
-#: Columns of rows that are brought in order one after the other.
+#: The most columns of rows that are sorted column by column.
 MOST_COLUMNS = 64
 
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: What 64 bits hold is below.
+#: Integers of 64 bits are smaller.
 LIMIT = 2.0**63
-#: How large a number is taken to be of which nothing is known.
+#: The assumed magnitude of a number about which nothing is known.
 UNKNOWN = 2.0**20
-#: Rounds of a loop that are followed one by one; what comes after them grows as between half of them and all.
+#: The rounds of a loop that are followed one by one; afterwards, growth is assumed to be that in their second half.
 _FOLLOWED = 16
 _MOST_EXACT = 64
-#: A bound for bounds, whose products are still floats.
+#: The largest bound: products of two such bounds are still finite floats.
 _MOST = 2.0**200
-#: Calls above a number that are looked at.
+#: How many calls above a number are examined.
 _DEEPEST = 40
 
 
@@ -40,7 +40,7 @@ def _power(x: float, y: float) -> float:
     return _MOST if y * math.log2(max(x, 1)) > 200 else float(x**y)
 
 
-#: How large a result can be, by how large both operands can be.
+#: The magnitude of a result from those of both operands.
 _RULES: Mapping[str, Callable[[float, float], float]] = {
     "+": lambda x, y: x + y,
     "-": lambda x, y: x + y,
@@ -56,7 +56,7 @@ _RULES: Mapping[str, Callable[[float, float], float]] = {
 }
 
 
-#: By a number that is known they give less.
+#: Operators whose result is smaller if the second operand is a known number.
 _SHRINK = ("//", ">>")
 
 

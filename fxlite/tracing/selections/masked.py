@@ -55,7 +55,7 @@ REDUCED: dict[np.ufunc, Any] = {
 ELEMENTWISE = frozenset(
     (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
 )
-#: Functions along one axis, by the axis that they take where none is given.
+#: Functions along one axis, with the axis that they use if none is given.
 ALONG: dict[Any, int | None] = {
     **dict.fromkeys((np.sort, np.argsort, np.diff), -1),
     **dict.fromkeys((np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.average, np.ptp, np.linalg.norm)),
@@ -754,7 +754,7 @@ def _dot(a: Any, b: Any) -> Any:
     return product(a, b)
 
 
-#: NumPy's functions of what is selected.
+#: NumPy's functions for selections.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: _dot,
     np.copyto: _copyto,
@@ -769,7 +769,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-#: Calls above a mask that are looked at, to see whether two masks are the same.
+#: How many calls above a mask are examined to see whether two masks are the same.
 _DEEPEST = 8
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: Calls above a number that are looked at.
+#: How many calls above a number are examined.
 _DEEPEST = 12
 
 

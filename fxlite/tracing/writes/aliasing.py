@@ -368,7 +368,7 @@ def _fitted(tracer: Tracer, value: Any, type: Any) -> Node:
 
 
 # -- inverses of steps from a value to a view ------------------------------------------------------
-#: A slice of a slice of ... is written in one step; longer chains in several.
+#: The longest chain of slices of slices that is written in one step; longer ones are written in several.
 _MOST_FOLDED = 8
 
 

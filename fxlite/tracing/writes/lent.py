@@ -17,9 +17,9 @@ from fxlite.tracing.capture.lists import is_open
 
 _CONSTANTS = (bool, int, float, complex, str, type(None))
 _Steps = tuple[Any, ...]
-#: Numbers in a result that is known while tracing from which on they are no results of the graph.
+#: From this many numbers on, those in a result that is known while tracing are not results of the graph.
 MANY = 64
-#: Makes a value of the caller's containers and the values that the graph gives.
+#: Makes a value from the caller's containers and the results of the graph.
 _Make = Callable[[Callable[[_Steps], Any], list[Any]], Any]
 
 
@@ -27,7 +27,7 @@ class Lent:
     """Copies of the lists and dicts among the arguments; several references to one object refer to one copy."""
 
     def __init__(self) -> None:
-        #: Each copy, how to get from the arguments to the original, what it held at first, and the original.
+        #: Each copy with the steps from the arguments to the original, its first content, and the original.
         self._copies: list[tuple[Any, _Steps, Any, Any]] = []
         self._known: dict[int, Any] = {}
 

@@ -289,7 +289,7 @@ def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: s
 _SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max", np.minimum: "scatter_min"}
 
 
-#: What changes nothing where it is combined with a number.
+#: The neutral elements of ufuncs.
 _NEUTRAL: dict[np.ufunc, Any] = {np.add: 0, np.subtract: 0, np.multiply: 1, np.maximum: "min", np.minimum: "max"}
 
 
@@ -486,7 +486,7 @@ def _is_like(one: Any, other: Any) -> bool:
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
-#: Positions up to which each element asks whether it is one of them, to become a value that they share.
+#: The most positions that each element is compared with to become a value that they share.
 _FEW = 8
 
 
