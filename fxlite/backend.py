@@ -1,4 +1,4 @@
-"""What a back end is: a way to run a program, registered under a name.
+"""Back ends: ways to run a program, each registered under a name.
 
 Everything about a back end is in one :class:`Backend`. :func:`fxlite.compile`, the command line,
 profiles and reports ask this object; none of them mentions a back end by name. docs/guides/backend.md
@@ -31,7 +31,7 @@ Stage = Callable[[str], AbstractContextManager[list[str]]]
 
 
 def silent(step: str) -> AbstractContextManager[list[str]]:
-    """A stage whose progress nobody is told of."""
+    """A stage that reports nothing."""
     return nullcontext([])
 
 
@@ -163,7 +163,7 @@ class Backend:
 
     @property
     def runner(self) -> str:
-        """What does the computing, for texts: NumPy, or code in the back end's language."""
+        """What does the computing, in words: NumPy, or code in the back end's language."""
         return "NumPy" if self.part == "node" else self.language
 
     @property

@@ -45,11 +45,11 @@ ABOVE = {
     "leaf_result_type": "fxlite.tracing.tracer",
     # the types of an op of a program, which has to be traced
     "traced_type": "fxlite.tracing.symbolic_trace",
-    # what an op is made of, for operands of which some positions are selected
+    # the ops that an op consists of, for operands with selected positions
     "traced_call": "fxlite.tracing.symbolic_trace",
     # str(kernel)
     "kernel_text": "fxlite.codegen.kernel.printer",
-    # the built-in back ends, and what profiles and plans ask of code generation
+    # the built-in back ends, and functions of code generation for profiles and plans
     "built_in_backends": "fxlite.codegen.backends",
     "compile": "fxlite.compiler",
     "standard_passes": "fxlite.compiler",
@@ -57,7 +57,7 @@ ABOVE = {
     "machine_roofs": "fxlite.compiler",
     # weights by the names of a module, from a file
     "state_of": "fxlite.files.weights.read",
-    # what may be given as a file wherever a program is
+    # the program in a file, which may be given wherever a program may
     "load_if_saved": "fxlite.files.serialize",
 }
 

@@ -394,7 +394,7 @@ class Graph:
         return name
 
     def topological_sort(self) -> None:
-        """Move each node that stands before one of its arguments behind it; the others keep their order.
+        """Move each node that is before one of its arguments after it; the others keep their order.
         Raises GraphError for nodes that read each other in a circle."""
         waiting = {node: len(node.all_input_nodes) for node in self.nodes}
         position = {node: i for i, node in enumerate(waiting)}

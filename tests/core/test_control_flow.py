@@ -296,7 +296,7 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "branches": (
         lambda x: fx.cond(x.sum() > 0, lambda: x, lambda: x.sum()),
         TraceError,
-        r"the result of cond is f32\[3\] where it is true, and f32 where it is not",
+        r"the result of cond is f32\[3\] if the condition is true, and f32 if not",
     ),
     "outside": (
         lambda x: fx.fori_loop(0, 3, lambda i, v: (x.__setitem__(i, v), v)[1], 1.0),

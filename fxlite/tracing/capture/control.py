@@ -221,8 +221,8 @@ def _traced_cond(tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any],
     (one, paths, form), (other, _, other_form) = found
     if form != other_form:
         raise tracer.error(
-            f"the branches of cond give values of different structure: {_shown(form)} where it is "
-            f"true, {_shown(other_form)} where it is not",
+            f"the branches of cond give values of different structure: {_shown(form)} if the condition "
+            f"is true, {_shown(other_form)} if not",
             "return values of one structure from both",
         )
     results = []
@@ -231,7 +231,7 @@ def _traced_cond(tracer: Tracer, pred: Any, functions: tuple[Callable[..., Any],
         both = joined(kind_a, kind_b)
         if both is None:
             raise tracer.error(
-                f"{path} of cond is {kind_a} where it is true, and {kind_b} where it is not",
+                f"{path} of cond is {kind_a} if the condition is true, and {kind_b} if not",
                 "give both one type and shape: .astype, np.broadcast_to",
                 getattr(a, "node", None),
             )

@@ -105,7 +105,7 @@ class Block:
     def __fx_children__(self) -> Any:
         raise self.refusal(
             "a part of several axes from round to round of a loop, or out of a branch",
-            "hand on the whole array and the bounds, and cut it where it is read",
+            "pass on the whole array and the bounds, and cut it where it is read",
         )
 
     def astype(self, dtype: Any, **options: Any) -> Block:
