@@ -124,8 +124,7 @@ class Expressions(Caller):
         tracer = pred.tracer
         if tracer.trying:
             tracer.swallowed = tracer.error(
-                "a condition that is not known while tracing is inside a try statement, and "
-                "a graph has no exceptions",
+                "a condition that is not known while tracing is inside a try statement, and a graph has no exceptions",
                 "take it out of the try statement, or decide by a condition what it catches",
                 pred.node,
             )
