@@ -180,7 +180,7 @@ REFUSED = {
     constant_written: (r"an array of NumPy from outside of a br", "TABLE[1]", "np.array(table)"),
     shared: (r"a shares memory with another array after a round of a while loop", "a[0] < 5", "copy"),
     view_of_either: (r"which may share memory with", "y[0]", "copy"),
-    unbound_behind: (r"last has no value where a while loop runs no", "x.sum() > 1", "before"),
+    unbound_behind: (r"last has no value if a while loop runs no", "x.sum() > 1", "before"),
     written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),
     one_array_at_first: (r"may or may not share its memory", "r + p", "copy"),
     queue: (r"a deque from outside of a branch is changed by append", "waiting.append", "np.zeros"),

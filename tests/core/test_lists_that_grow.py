@@ -176,7 +176,7 @@ def grows_while(x: Any) -> Any:
     [
         (takes_one_back, r"(?s)pop\(\) changes a list.*that_grow.py:\d+"),
         (by_itself, r"(?s)whether a list has one of its elements.*that_grow.py:\d+"),
-        (of_several_types, r"(?s)values of different types.*that_grow.py:\d+"),
+        (of_several_types, r"(?s)have different types.*that_grow.py:\d+"),
         (grows_while, r"(?s)a list from outside of a while loop.*that_grow.py:\d+.*np.zeros"),
     ],
 )

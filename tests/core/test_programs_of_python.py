@@ -395,7 +395,7 @@ def test_count_and_index_of_traced_numbers() -> None:
     ],
 )
 def test_texts_of_values_are_not_read(program: Any) -> None:
-    with pytest.raises(fx.errors.TraceError, match=r"(?s)a text .*what is not known|a text is made of a value"):
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)a text .*that is not known|a text is made of a value"):
         fx.jit(program, backend="python")(floats(4))
 
 
