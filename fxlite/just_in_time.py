@@ -337,7 +337,7 @@ class JitFunction:
         rebound = module.__dict__.get("_rebound", ())
         if rebound:
             raise TraceError(
-                f"{title(self._function)} replaces {', '.join(rebound)} in an argument of the caller. Compiled code "
+                f"{title(self._function)} changes {', '.join(rebound)}, which belongs to the caller. Compiled code "
                 f"would not do that; write into the array, {rebound[0]}[...] = value, or copy the container first and "
                 "return the copy"
             )

@@ -474,7 +474,7 @@ def adds_a_key(state: Any, particle: Any, rate: Any) -> Any:
     ],
 )
 def test_what_a_caller_gives_is_not_filled_with_other_values(program: Any, place: str) -> None:
-    with pytest.raises(fx.errors.TraceError, match=rf"(?s){program.__name__}.*place of {place}, .*\[\.\.\.\] = value"):
+    with pytest.raises(fx.errors.TraceError, match=rf"(?s){program.__name__}.*changes {place}, .*\[\.\.\.\] = value"):
         fx.jit(program)(*nested())
 
 
