@@ -75,12 +75,10 @@ def fuse_attention(gm: GraphModule) -> None:
     added, or applied by ``where`` against -inf (a single mask also against another number); several
     masks are combined. Batch axes may be split for a mask and joined again; softmax may be written with
     exp and sum; dropout that does nothing is ignored. A mask that is known to be a lower triangle becomes
-    ``is_causal``. A row in which nothing is kept gives the same as before: NaN with -inf
-    (``empty_rows="nan"``).
+    ``is_causal``. A row in which nothing is kept gives the same as before: NaN with -inf (``empty_rows="nan"``).
 
     Refused, with the reason in the ledger: scores or weights that are read elsewhere too; several
-    masks of which one sets a finite number; dtypes other than float32 and float64 throughout; missing
-    types."""
+    masks of which one sets a finite number; missing types; any dtypes but float32 or float64 throughout."""
     rewiring = Rewiring(gm.graph)
     for node in list(gm.graph.nodes):
         rewiring.refresh(node)

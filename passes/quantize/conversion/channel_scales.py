@@ -92,8 +92,7 @@ def equalize(gm: GraphModule) -> None:
     Layers are linear layers and convolutions (also depthwise) with float32 weights. Between them there
     may be relu, leaky_relu, prelu, pooling, a mean over places and flattening, each with a single
     reader. Batch norm is folded and dropout removed first. Chains are processed repeatedly, at most 20
-    times, until no scale changes by more than 1 %. Pairs with anything else between them are in the
-    ledger."""
+    times, until no scale changes by more than 1 %. The ledger lists pairs with anything else between them."""
     remove_dropout.function(gm)
     fuse_conv_bn.function(gm)
     pairs: list[_Pair] = []
