@@ -139,10 +139,8 @@ class Call:
 
 @dataclass(eq=False)
 class Recording:
-    """Records what code in files below ``folder`` does while it is active::
-
-    with Recording(folder) as made:
-        gm = symbolic_trace(make_program())"""
+    """Records what code in files below ``folder`` does while it is active, as in
+    ``with Recording(folder) as made: gm = symbolic_trace(make_program())``."""
 
     folder: Path
     calls: list[Call] = field(default_factory=list)
