@@ -172,7 +172,7 @@ LONG = np.zeros((2, 65_700), np.float32)
     ("program", "type", "config", "reason"),
     [
         (lambda x: F.linear(x, np.tanh(x)), "f32[4,4]", STATIC, "weight is computed"),
-        (lambda x: F.linear(x, BIG), "f32[B,66000]", STATIC, "int32 holds the sum of 65,793"),
+        (lambda x: F.linear(x, BIG), "f32[B,66000]", STATIC, "int32 is certain to hold the sum of 65,793"),
         (lambda x: F.linear(x, LONG, BIG[:, 0]), "f32[B,65700]", STATIC, "no room for the bias"),
         (lambda x: x @ x, "f64[4,4]", STATIC, "not all float32"),
         (lambda x: x @ x, "f32[4,4]", q.dynamic_int8(), "products of activations"),
