@@ -145,7 +145,7 @@ def test_bad_models_say_what_is_wrong() -> None:
         "no ONNX file": b"\x0a\xff\xff",
         "has no graph and opset": b"",
         "opset 99": model([helper.make_node("Relu", ["x"], ["y"])], [x], [y], opset=99),
-        r"Foo \(/n\), opset 1: opset 1 of ONNX has no such op": model(
+        r"Foo \(/n\), opset 1: neither fxlite nor the model defines this op of the domain own": model(
             [helper.make_node("Foo", ["x"], ["y"], name="/n", domain="own")],
             [x],
             [y],

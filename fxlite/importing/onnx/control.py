@@ -68,10 +68,10 @@ def loop(n: Call, count: Any, condition: Any, *values: Any) -> Any:
             try:
                 return _counted(n, rounds, values, n_scanned)
             except FxliteError:
-                if isinstance(rounds, NamedDim):
+                if isinstance(rounds, NamedDim) or rounds > _MOST_ROUNDS:
                     raise
         return _unrolled(n, int(rounds), values, n_scanned)
-    if rounds is not None and not isinstance(rounds, NamedDim):
+    if rounds is not None and endless and not isinstance(rounds, NamedDim):
         try:
             return _unrolled(n, int(rounds), values, n_scanned)
         except _StillGoing:
@@ -129,11 +129,11 @@ def _index(n: Call, i: Any) -> Any:
 
 
 def _unrolled(n: Call, rounds: int, values: Sequence[Any], n_scanned: int) -> Any:
-    if rounds > _MOST_ROUNDS:
-        raise n.refuse(f"its values change their shapes in {rounds} rounds; up to {_MOST_ROUNDS} are written out")
     carried, rows = list(values), [[] for _ in range(n_scanned)]  # type: ignore[var-annotated]
     going: Any = np.asarray(True)
     for i in range(rounds):
+        if i == _MOST_ROUNDS:
+            raise n.refuse(f"it would be written out in {rounds} rounds; up to {_MOST_ROUNDS} are")
         found = n.walk.body(n["body"], [np.asarray(i, np.int64), going, *carried], n.env)
         carried = list(found[1 : 1 + len(values)])
         for row, value in zip(rows, found[1 + len(values) :]):

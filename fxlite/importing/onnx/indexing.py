@@ -31,14 +31,13 @@ def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = No
 
 
 def _slice(start: Any, stop: Any, step: int, size: Any) -> slice:
-    """Python's slice for the same elements; numbers such as 2**63 stand for an end of the axis."""
+    """Python's slice for the same elements; numbers such as 2**63 stand for an end of the axis. A start before the
+    first element means the first element, also where the step is negative, in which Python finds nothing."""
     large = 2**31 - 1
     if step < 0:
         begin = None if type(start) is int and start >= large else start
         if type(size) is int and type(start) is int:
-            begin = size - 1 if start >= size else start if start >= 0 else start + size
-            if begin < 0:
-                return slice(0, 0)
+            begin = min(max(start + size if start < 0 else start, 0), max(size - 1, 0))
         end = stop
         if type(stop) is int:
             if stop <= -large or (type(size) is int and stop < -size):

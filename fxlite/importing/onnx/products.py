@@ -408,9 +408,9 @@ def cdist(n: Call, a: Any, b: Any) -> Any:
 
 @onnx_op("FusedMatMul", "TransposeMatMul", domain=MICROSOFT, traced=True)
 def fused_matmul(n: Call, a: Any, b: Any) -> Any:
-    if n["transBatchA"] or n["transBatchB"]:
-        raise n.refuse("transBatchA and transBatchB are not supported")
-    found = np.matmul(np.swapaxes(a, -1, -2) if n["transA"] else a, np.swapaxes(b, -1, -2) if n["transB"] else b)
+    """``transBatch``: the first axis is that of the rows, before the batch."""
+    (a, b) = (np.moveaxis(v, 0, -2) if n[f"transBatch{which}"] else v for v, which in ((a, "A"), (b, "B")))
+    found = np.matmul(*(np.swapaxes(v, -1, -2) if n[f"trans{which}"] else v for v, which in ((a, "A"), (b, "B"))))
     return found if n["alpha"] in (None, 1.0) else found * n["alpha"]
 
 

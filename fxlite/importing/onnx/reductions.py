@@ -149,20 +149,17 @@ def cumprod(n: Call, x: Any, axis: Any) -> Any:
 
 @onnx_op("TopK", sizes=(1,))
 def topk(n: Call, x: Any, k: Any = None) -> Any:
-    """Equal elements keep their order, as in ONNX."""
+    """Equal elements keep their order, as in ONNX, and NaN is the largest element. The order from the largest element
+    on is that of a sort of the reversed array, read backwards."""
     count = n["k"] if k is None else n.sizes(k, "K")[0]
     axis = axis_of(-1 if n["axis"] is None else n["axis"], rank(x))
-    largest = n["largest"] is None or n["largest"]
-    order = np.argsort(_descending(x) if largest else x, axis=axis, stable=True)
+    if n["largest"] is None or n["largest"]:
+        order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, stable=True), axis)
+    else:
+        order = np.argsort(x, axis=axis, stable=True)
     cut = tuple(slice(0, count) if a == axis else slice(None) for a in range(rank(x)))
     order = order[cut]
     return np.take_along_axis(x, order, axis=axis), cast(order, np.int64)
-
-
-def _descending(x: Any) -> Any:
-    """Keys whose ascending order is the descending order of ``x``."""
-    kind = np.dtype(x.dtype).kind
-    return np.invert(x) if kind in "iu" else np.logical_not(x) if kind == "b" else -x
 
 
 @onnx_op("Hardmax")

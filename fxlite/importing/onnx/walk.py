@@ -11,6 +11,7 @@ import ast
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class Walk:
     # -- graphs -------------------------------------------------------------------------------
     def run(self, nodes: Iterable[Any], outputs: Sequence[str], env: Env) -> list[Any]:
         """Walk over nodes; returns the values of the outputs."""
-        nodes = list(nodes)
+        nodes = _ordered(list(nodes), env)
         read = {*outputs, *(name for node in nodes for name in _names_read(node))}
         before, self.env = self.env, env
         try:
@@ -112,8 +113,14 @@ class Walk:
             expanded = _function_of(schema, node, self._types(values), opset)
             if expanded is not None:
                 return self._function(expanded, node, values, {**_defaults(schema), **attributes})
-            advice = "no fxlite op stands for it" if schema is not None else f"opset {opset} of ONNX has no such op"
-            raise ModelImportError(f"ONNX: {advice}")
+            if schema is not None:
+                raise ModelImportError("ONNX: no fxlite op stands for it")
+            if domain:
+                raise ModelImportError(
+                    f"ONNX: neither fxlite nor the model defines this op of the domain {domain}; if a tool fused or "
+                    "rewrote ops for its own runtime, import the model from before that"
+                )
+            raise ModelImportError(f"ONNX: opset {opset} of ONNX has no such op")
         wanted = tuple(name in read for name in node.output)
         call = Call(self, node.op_type, node.name, opset, attributes, _defaults(schema), len(node.output), wanted, env)
         found = self._called(row, call, values)
@@ -318,6 +325,20 @@ def _as_values(result: Any) -> list[Any]:
         else:
             found.append(value)
     return found
+
+
+def _ordered(nodes: list[Any], env: Env) -> list[Any]:
+    """Nodes in an order in which each comes after those that it reads. ONNX demands it of a file, but tools that
+    convert models append nodes, and ONNX Runtime takes them. A circle stays as it is, and is refused at its first node.
+    """
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    needs = [{makers[name] for name in _names_read(node) if name in makers and name not in env} for node in nodes]
+    if all(at > max(found, default=-1) for at, found in enumerate(needs)):
+        return nodes
+    try:
+        return [nodes[at] for at in TopologicalSorter(dict(enumerate(needs))).static_order()]
+    except CycleError:
+        return nodes
 
 
 def _names_read(node: Any) -> list[str]:
