@@ -93,6 +93,12 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
         ops.concat([x[m], x], 0),
         ops.var(np.concatenate([x[m], x]), 0),
     ),
+    "through an expansion": lambda x, m: (
+        F.softmax(x[m], 0),
+        F.log_softmax(x[m], 0),
+        ops.normalize(x[m], axis=0),
+        ops.logsumexp(x[m][:, 1], 0),
+    ),
     "several": lambda x, m: (
         ops.concat([x[m], x[m]], 1),
         ops.stack([x[m], x[m]], 1),
@@ -125,6 +131,12 @@ def test_programs(name: str) -> None:
     for rung in (fx.Interpreter(module).run, module, fx.compile(module)):
         for m in ([1, 0, 1, 1, 0, 0], [1] * 6):
             _same(rung(x, np.array(m, bool)), program(x, np.array(m, bool)))
+        none = np.zeros(6, bool)
+        if name == "looked up":  # the position of the largest of no elements
+            with pytest.raises((IndexError, ValueError)):
+                rung(x, none)
+        else:
+            _same(rung(x, none), program(x, none))
 
 
 def _same(found: Any, expected: Any) -> None:

@@ -21,7 +21,7 @@ from fxlite.ops.op import REGISTRY, Op, TypeReader, as_multi_index, lookup, norm
 from fxlite.scalar import expr
 from fxlite.scalar.index import Index
 from fxlite.tracing.selections.compact import compact
-from fxlite.tracing.selections.masked import FUNCTIONS, REDUCTIONS, Masked, first_of, product
+from fxlite.tracing.selections.masked import FUNCTIONS, REDUCTIONS, Masked, first_of, product, takes_none
 from fxlite.tracing.selections.spans import Sum, counting, sum_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType, type_of
@@ -51,7 +51,11 @@ def applied(tracer: Tracer, op: Op, bound: dict[str, Any]) -> Any:
         if found is not None:
             return found
     if op.has_expansion:
-        return op.expand(op.with_defaults(bound))
+        token = takes_none.set(not op.needs_elements)
+        try:
+            return op.expand(op.with_defaults(bound))
+        finally:
+            takes_none.reset(token)
     raise first.refusal(f"{op.name} along the axis that is selected")
 
 

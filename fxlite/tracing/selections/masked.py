@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +61,10 @@ ALONG: dict[Any, int | None] = {
     **dict.fromkeys((np.sort, np.argsort, np.diff), -1),
     **dict.fromkeys((np.argmax, np.argmin, np.cumsum, np.cumprod, np.median, np.average, np.ptp, np.linalg.norm)),
 }
+
+
+#: Whether an op that is defined for no values is being expanded.
+takes_none: ContextVar[bool] = ContextVar("takes_none", default=False)
 
 
 class PlaceFirst(BaseException):
@@ -690,10 +695,12 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
 
 
 def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:
-    """The ``max`` or ``min`` of the values ``where`` they are selected; an error at run time if the mask selects
-    none."""
+    """The ``max`` or ``min`` of the values ``where`` they are selected. If the mask selects none, there is an error at
+    run time, except in an op that is defined for no values, such as ``softmax``."""
     other = COMBINATIONS[name].start(values.type.dtype)
     found = getattr(np, name)(values, axis=axes, where=where, initial=other)
+    if takes_none.get():
+        return found
     what = f"zero-size array to reduction operation {name}imum which has no identity"
     return mask.tracer.unless(found, lookup("logical_not")(mask.any()), ValueError(what))
 
