@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite.base.errors import ModelImportError
+from fxlite.base.errors import ModelImportError, ShapeError
 
 onnx = pytest.importorskip("onnx")
 
@@ -81,6 +81,44 @@ def test_slices_backwards_from_before_the_first_element(start: int, end: int, fi
     text = f"""g (float[2,3] x) => (float[2,n] y) <int64[1] s = {{{start}}}, int64[1] e = {{{end}}}, int64[1] a = {{1}},
         int64[1] by = {{-1}}> {{ y = Slice(x, s, e, a, by) }}"""
     right(text, lambda x: x[:, :1] if first else x[:, :0], floats(2, 3))
+
+
+def test_a_slice_backwards_requires_its_start() -> None:
+    text = """g (float[2,T] x) => (float[2,n] y) <int64[1] s = {-3}, int64[1] e = {-9}, int64[1] a = {1},
+        int64[1] by = {-1}> { y = Slice(x, s, e, a, by) }"""
+    right(text, lambda x: x[:, -3::-1], floats(2, 5))
+    with pytest.raises(ShapeError, match=r"T >= 3 is required"):
+        right(text, lambda x: x[:, :1], floats(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("divided", "by", "expected"),
+    [
+        ("Mul(t, m1)", 2, lambda t: -(t // 2)),
+        ("Identity(t)", -2, lambda t: -(t // 2)),
+        ("Mul(t, m1)", -2, lambda t: t // 2),
+        ("Sub(t, four)", 3, lambda t: (t - 4) // 3),
+        ("Sub(m1, t)", 3, lambda t: -((t + 1) // 3)),
+    ],
+)
+def test_quotients_of_sizes_round_toward_zero(divided: str, by: int, expected: Callable[[int], int]) -> None:
+    """Python's round down. A sign that depends on a size is required not to be there."""
+    text = f"""g (float[T] x) => (int64[1] y) <int64[1] m1 = {{-1}}, int64[1] four = {{4}}, int64[1] by = {{{by}}}> {{
+        t = Shape(x)  n = {divided}  y = Div(n, by) }}"""
+    for t in (5, 6, 9):
+        right(text, lambda x: np.array([expected(x.size)]), floats(t))
+    if divided == "Sub(t, four)":
+        with pytest.raises(ShapeError, match=r"T - 4 >= 0 is required.*Div\(n, by\)"):
+            right(text, lambda x: np.array([0]), floats(2))
+
+
+def test_a_size_that_must_be_a_number_is_named() -> None:
+    text = """g (float[1,T] x) => (float[1,n] y) <float[1] factor = {1.3}, int64[1] z = {0}, int64[1] a = {1}> {
+        s = Shape<start=1>(x)  f = Cast<to=1>(s)  m = Mul(f, factor)  i = Cast<to=7>(m)
+        o = Concat<axis=0>(a, i)  y = Resize(x, , , o) }"""
+    with pytest.raises(ModelImportError, match=r"computed from T; give the value: sizes=\{'T': number\}"):
+        fx.from_onnx(parser.parse_model(HEAD + text))
+    assert fx.from_onnx(parser.parse_model(HEAD + text), sizes={"T": 10})(floats(1, 10)).shape == (1, 13)
 
 
 @pytest.mark.parametrize("largest", [0, 1])

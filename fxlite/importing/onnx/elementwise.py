@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, counterparts, is_sizes, onnx_op, rank, same
-from fxlite.types import dtypes
+from fxlite.base.state import is_traced
+from fxlite.importing.onnx.registry import MICROSOFT, Call, as_sizes, cast, counterparts, is_sizes, onnx_op, rank, same
+from fxlite.types import dtypes, shapes
 
 
 def _kind(value: Any) -> str:
@@ -45,12 +46,29 @@ def div(n: Call, x: Any, y: Any) -> Any:
     y = _with_axis(n, y, x)
     if _kind(x) == "f":
         return np.true_divide(x, y)
+    if is_sizes(x) or is_sizes(y):
+        return np.frompyfunc(functools.partial(_quotient, n), 2, 1)(x, y)
     quotient = np.floor_divide(x, y)
-    if is_sizes(x) or is_sizes(y) or _kind(x) != "i":
+    if _kind(x) != "i":
         return quotient  # it is never negative
     inexact = np.not_equal(x - quotient * y, 0)
     opposite = np.not_equal(np.less(x, 0), np.less(y, 0))
     return quotient + cast(np.logical_and(inexact, opposite), x.dtype)
+
+
+def _quotient(n: Call, x: Any, y: Any) -> Any:
+    """The quotient of two sizes. Where a sign depends on the values of sizes, the graph requires that there is none."""
+    if is_traced(x) or is_traced(y):
+        return div(n, *(n.proxy(as_sizes([v])).reshape(()) for v in (x, y)))
+    sides = []
+    for value in map(shapes.normalize, (x, y)):
+        is_negative = shapes.at_least(0, value)
+        sides.append((-value if is_negative else value, is_negative))
+        if not shapes.decide(sides[-1][0], ">=", 0, n.walk.importer.tracer.graph.guards):
+            n.walk.importer.tracer.require(value, ">=", 0)
+    (one, turned), (other, turns) = sides
+    found = shapes.for_user(one) // shapes.for_user(other)
+    return -found if turned != turns else found
 
 
 @onnx_op("Mod")

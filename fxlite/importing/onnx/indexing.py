@@ -11,6 +11,7 @@ from fxlite.base.state import is_traced
 from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_sizes, onnx_op, rank, shape
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 
@@ -26,6 +27,8 @@ def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = No
     index: list[Any] = [slice(None)] * rank(x)
     for start, stop, axis, step in zip(first, last, along, by):
         where = axis_of(axis, rank(x))
+        if step < 0 and type(start) is int and start < -1 and isinstance(shape(x)[where], NamedDim):
+            n.walk.importer.tracer.require(shapes.normalize(shape(x)[where]), ">=", -start)
         index[where] = _slice(start, stop, step, shape(x)[where])
     return x[tuple(index)]
 

@@ -143,10 +143,12 @@ class Call:
         found = known_value(value)
         if found is not None:
             return found
-        inputs = self.walk.inputs_of(value)
+        inputs, sizes = self.walk.sources_of(value)
+        given = [*(f"{name!r}: array" for name in inputs), *(f"{name!r}: number" for name in sizes)]
+        sources = ", ".join((*inputs, *sizes)) or "other values"
         error = Unknown(
-            f"{what} must be known while importing, and is computed from {', '.join(inputs) or 'other values'}"
-            + (f"; give the value: sizes={{{', '.join(f'{n!r}: array' for n in inputs)}}}" if inputs else "")
+            f"{what} must be known while importing, and is computed from {sources}"
+            + (f"; give the value: sizes={{{', '.join(given)}}}" if given else "")
         )
         error.inputs = inputs
         raise error

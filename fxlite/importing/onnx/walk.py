@@ -18,12 +18,14 @@ import numpy as np
 
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.location import Location, Scope
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.graph import Node
 from fxlite.importing.importer import Importer, scope_path
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import TABLE, Call, Row, is_sizes, settled
 from fxlite.tracing.selections.masked import Masked
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 #: The most elements of constants with which a node is computed while importing. Weights are larger, and
@@ -240,9 +242,9 @@ class Walk:
             loc = self.importer.place(self.position, node.op_type, text)
         return self.importer.scope(path, class_), loc
 
-    def inputs_of(self, value: Any) -> tuple[str, ...]:
-        """The inputs of the model from which a value is computed, by their original names."""
-        renamed, found = self.importer.names.renamed, dict[str, None]()
+    def sources_of(self, value: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The inputs of the model from which a value is computed, by their original names, and the named sizes."""
+        renamed, found, sizes = self.importer.names.renamed, set[str](), set[str]()
         seen: set[Node] = set()
         work = [value.node]
         while work:
@@ -255,10 +257,11 @@ class Walk:
                 work.append(outside)
             elif node.op == "placeholder":
                 if not node.graph.is_body:
-                    found[renamed.get(node.target, node.target)] = None
+                    found.add(renamed.get(node.target, node.target))
             else:
+                sizes.update(*(shapes.names(v) for v in node.kwargs.values() if is_expression(v)))
                 work += node.all_input_nodes
-        return tuple(sorted(found))
+        return tuple(sorted(found)), tuple(sorted(sizes))
 
     # -- values -------------------------------------------------------------------------------
     def as_proxy(self, value: Any) -> Any:
