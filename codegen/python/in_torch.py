@@ -248,10 +248,11 @@ def searchsorted(x, values, side="left"):
 
 def flatnonzero(x, size=None):
     """Positions where x holds, then zeros."""
-    found = torch.zeros(len(x) if size is None else size, dtype=torch.int64, device=x.device)
-    places = x.nonzero().flatten()[:size]
-    found[: len(places)] = places
-    return found
+    size = x.shape[0] if size is None else size
+    slot = x.to(torch.int64).cumsum(0) - 1
+    slot = torch.where(x & (slot < size), slot, size)  # those that are not wanted share a last one
+    places = torch.arange(x.shape[0], device=x.device)
+    return torch.zeros(size + 1, dtype=torch.int64, device=x.device).scatter(0, slot, places)[:size]
 
 
 def wider(x):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import nn, passes
+from fxlite import nn, ops, passes
 from fxlite.base.errors import CodegenError
 
 torch = pytest.importorskip("torch")
@@ -108,11 +108,10 @@ def test_what_torch_fx_cannot_follow_says_what_can_be_done() -> None:
         x[0] = 3.0
         return x.sum()
 
-    for program in (writes, lambda x: x[x > 0]):
-        gm = fx.symbolic_trace(program, x="f32[3]")
-        assert fx.to_torch(gm)(torch.ones(3)).sum() > 2
-        with pytest.raises(CodegenError, match=r"(?s)torch\.fx cannot follow.*instead: fx\.to_torch"):
-            fx.to_torch_fx(gm)
+    gm = fx.symbolic_trace(writes, x="f32[3]")
+    assert fx.to_torch(gm)(torch.ones(3)).sum() > 2
+    with pytest.raises(CodegenError, match=r"(?s)torch\.fx cannot follow.*instead: fx\.to_torch"):
+        fx.to_torch_fx(gm)
 
 
 class Controlled(torch.nn.Module):
@@ -181,3 +180,33 @@ def test_a_loop_of_numpy() -> None:
         found = fx.to_torch(gm)(torch.from_numpy(x))
         for one, other in zip(found, running(x)):
             np.testing.assert_allclose(np.asarray(one), other, 1e-6)
+
+
+def test_functions_that_torch_fx_cannot_follow_are_nodes() -> None:
+    """They look at types, loop over positions, or count what is selected."""
+
+    def program(x: Any) -> Any:
+        return np.fmod(x, 2.0), ops.max_pool_positions(x, 2, 2, 1), x[x > 0]
+
+    gm = fx.symbolic_trace(program, "f32[2,3,6,6]")
+    graph = fx.to_torch_fx(gm)
+    assert any(n.op == "call_function" and n.target.__name__ == "fmod" for n in graph.graph.nodes)
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    back = fx.from_torch(graph, torch.from_numpy(x))
+    for found, again, expected in zip(graph(torch.from_numpy(x)), back(x), gm(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(again, expected)
+
+
+def test_checks_of_sizes_are_nodes() -> None:
+    """Which no pass that removes unused nodes takes away."""
+    gm = fx.from_torch(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AvgPool2d(2)).eval(), "f32[B,3,H,W]")
+    graph = fx.to_torch_fx(gm)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    x = torch.randn(2, 3, 9, 8)
+    np.testing.assert_allclose(graph(x).detach(), gm(x.numpy()), 1e-5, 1e-5)
+    with pytest.raises(ValueError, match=r"H.* is required"):
+        graph(x[:, :, :2])
+    back = fx.from_torch(graph, "f32[B,3,H,W]")
+    np.testing.assert_allclose(back(x.numpy()), gm(x.numpy()), 1e-5, 1e-5)

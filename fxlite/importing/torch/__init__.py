@@ -56,13 +56,14 @@ def to_torch(gm: GraphModule) -> Any:
 
 def to_torch_fx(gm: GraphModule) -> Any:
     """The result of :func:`to_torch` as a ``torch.fx.GraphModule``, so that passes written for torch.fx can be used;
-    :func:`from_torch` converts it back. Raises what :func:`to_torch` raises, and CodegenError for loops, conditions and
-    writes into inputs, which torch.fx's graphs do not have."""
+    :func:`from_torch` converts it back. Checks of sizes are nodes, and so are functions of the module's file that
+    torch.fx cannot follow because they look at values or types. Raises what :func:`to_torch` raises, and CodegenError
+    for loops, conditions and writes into inputs, which torch.fx's graphs do not have."""
     with _needing_torch("to_torch_fx"):
-        import torch
+        from fxlite.importing.torch.torch_graphs import torch_graph
     made = to_torch(gm)
     try:
-        return torch.fx.symbolic_trace(made)
+        return torch_graph(made)
     except Exception as error:
         raise CodegenError(
             f"torch.fx cannot follow the module of {gm.name}: {error}\n"
