@@ -324,7 +324,8 @@ class _Renamer:
         if isinstance(s, For):
             name = self.name(s.var.name) if self.names else self._own(s.var.name)
             var = Var(name, self.index(s.var.extent, env))
-            return For(var, self.body(s.body, {**env, s.var: Index.of(var)}), s.kind, s.step)
+            inner = env if var == s.var and var not in env else {**env, s.var: Index.of(var)}
+            return For(var, self.body(s.body, inner), s.kind, s.step)
         if isinstance(s, If):
             return If(self.value(s.condition, env), self.body(s.body, env))
         if isinstance(s, Let):
@@ -359,8 +360,8 @@ class _Renamer:
         return moved.index[0]
 
     def value(self, e: Expr, env: dict[Var, Index]) -> Expr:
-        renamed = expr.transform(e, self._local)
-        return expr.substitute_index(renamed, env)
+        renamed = expr.transform(e, self._local) if self.names else e
+        return expr.substitute_index(renamed, env) if env else renamed
 
     def _local(self, node: Expr) -> Expr:
         if isinstance(node, Local):
