@@ -10,6 +10,8 @@ import shlex
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from fxlite.cli import main
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.ops.op import REGISTRY
 from fxlite.passes.base import PASSES, PassError, as_pass, installed_passes
+from tests import command_line
 from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed
 
@@ -54,37 +57,39 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_project_ops.py").write_text(MY_OPS)
     (tmp_path / "net.py").write_text(NET)
-    modules, path, ops = dict(sys.modules), list(sys.path), dict(REGISTRY)
-    assert main(["compile", "net.py:net", "-i", "x=f32[B,3]", "-o", "out"]) == 0
-    monkeypatch.syspath_prepend(tmp_path)
-    import my_project_ops  # type: ignore[import-not-found]
-    import net  # type: ignore[import-not-found]
+    with forgotten(tmp_path):
+        assert main(["compile", "net.py:net", "-i", "x=f32[B,3]", "-o", "out"]) == 0
+        monkeypatch.syspath_prepend(tmp_path)
+        import my_project_ops  # type: ignore[import-not-found]
+        import net  # type: ignore[import-not-found]
 
-    fx.save(fx.symbolic_trace(net.net, x="f32[B,3]"), "net.fxl")
-    assert my_project_ops.soft_step.module == "my_project_ops"
-    sys.path[:] = path
-    REGISTRY.clear()
-    REGISTRY.update(ops)
-    for name in set(sys.modules) - set(modules):
-        del sys.modules[name]
+        fx.save(fx.symbolic_trace(net.net, x="f32[B,3]"), "net.fxl")
+        assert my_project_ops.soft_step.module == "my_project_ops"
     (tmp_path / "was_imported").unlink()
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str]:
-    """The command line in a process of its own, and what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fxlite", *arguments],
-        cwd=folder,
-        text=True,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    return done.returncode, done.stdout
+@contextmanager
+def forgotten(folder: Path) -> Iterator[None]:
+    """What is imported from the folder, and registered, is gone afterwards, as when a process ends."""
+    path, ops = list(sys.path), dict(REGISTRY)
+    yield
+    sys.path[:] = path
+    REGISTRY.clear()
+    REGISTRY.update(ops)
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "").parent == folder:
+            del sys.modules[name]
 
 
-def test_a_file_names_the_module_and_imports_nothing(project: Path) -> None:
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The command line, which has imported nothing from the current folder yet, and what it says."""
+    with forgotten(Path.cwd()):
+        status, out, err = command_line.run(capsys, *arguments)
+    return status, out + err
+
+
+def test_a_file_names_the_module_and_imports_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content, _ = opened((project / "net.fxl").read_bytes())
     assert content["graph"]["ops"] == {"soft_step": "my_project_ops"}
     said = (
@@ -94,13 +99,15 @@ def test_a_file_names_the_module_and_imports_nothing(project: Path) -> None:
     )
     with pytest.raises(FileFormatError, match=said):
         fx.load("net.fxl")
-    code, text = run(project, "trace", "net.fxl")
+    code, text = run(capsys, "trace", "net.fxl")
     assert code == 1 and "--import my_project_ops" in text
     assert not (project / "was_imported").exists()
 
 
 @pytest.mark.parametrize("module", ["my_project_ops", "my_project_ops.py"])
-def test_the_command_line_imports_what_it_is_told(project: Path, module: str) -> None:
+def test_the_command_line_imports_what_it_is_told(
+    project: Path, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for command in (
         ["trace", "net.fxl"],
         ["textconv", "net.fxl"],
@@ -112,13 +119,13 @@ def test_the_command_line_imports_what_it_is_told(project: Path, module: str) ->
         ["regenerate", "net.fxl", "-o", "out3"],
         ["report", "net.fxl", "-o", "a.html"],
     ):
-        code, text = run(project, *command, "--import", module)
+        code, text = run(capsys, *command, "--import", module)
         assert code == 0, text
     assert "from my_project_ops import soft_step" in (project / "out3" / "net.py").read_text()
-    code, text = run(project, "trace", "net.fxl", "--import", "my_projekt_ops")
+    code, text = run(capsys, "trace", "net.fxl", "--import", "my_projekt_ops")
     assert code == 1 and "--import my_projekt_ops: ModuleNotFoundError" in text
     (project / "broken.py").write_text("x = 1\nraise KeyError('no')\n")
-    code, text = run(project, "trace", "net.fxl", "--import", "broken.py")
+    code, text = run(capsys, "trace", "net.fxl", "--import", "broken.py")
     assert code == 1 and "broken.py:2" in text
 
 
