@@ -36,10 +36,26 @@ def sources(root: Path, suffix: str = ".py") -> list[Path]:
     return [p for p in found if not any(folder.is_symlink() for folder in p.parents)]
 
 
+def walk(tree: ast.AST, for_checkers: bool = True) -> Iterator[ast.AST]:
+    """The nodes of a file, as ``ast.walk`` finds them, which is slower; without ``for_checkers`` not those that
+    only type checkers read."""
+    found = [tree]
+    for node in found:
+        if not for_checkers and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+
+
 def code_lines(path: Path) -> int:
     """Lines that hold code."""
     documentation: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(ast.parse(path.read_text())):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 documentation.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -74,9 +90,7 @@ def imports(path: Path, name: str, names: set[str]) -> set[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
 
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
+    for node in walk(ast.parse(path.read_text()), for_checkers=False):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -88,10 +102,6 @@ def imports(path: Path, name: str, names: set[str]) -> set[str]:
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
                 found.add(whole if whole in names else base)
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(ast.parse(path.read_text()))
     return {n for n in found if n in names and n != name}
 
 
@@ -142,7 +152,7 @@ def op_name_sets(root: Path, op_names: set[str]) -> list[str]:
             continue
         tree = ast.parse(path.read_text())
         others: set[ast.AST] | None = None
-        for node in ast.walk(tree):
+        for node in walk(tree):
             items: list[Any] = []
             if isinstance(node, ast.Set | ast.Tuple | ast.List):
                 items = list(node.elts)
@@ -166,13 +176,13 @@ def names_no_ops(tree: ast.AST) -> set[ast.AST]:
     found: set[ast.AST] = set()
     compared: dict[str, list[ast.expr]] = {}  # with the name of a literal: what stands left of it
     named: dict[str, ast.AST] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Dict) and not all(map(is_constant, node.values)):
             found.add(node)
         elif isinstance(node, ast.For):
-            texts = (n for line in node.body for n in ast.walk(line) if isinstance(n, ast.JoinedStr))
+            texts = (n for line in node.body for n in walk(line) if isinstance(n, ast.JoinedStr))
             if any(re.fullmatch(r"f'__.*__'", ast.unparse(text)) for text in texts):
-                found |= set(ast.walk(node.iter))
+                found |= set(walk(node.iter))
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             named[node.targets[0].id] = node.value
         elif isinstance(node, ast.Compare):
@@ -205,7 +215,7 @@ _C = re.compile(r"[;{}]\s*(//.*|/\*.*)?$")
 def c_lines(path: Path) -> int:
     """Lines of Python strings that look like statements of C."""
     count = 0
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in walk(ast.parse(path.read_text())):
         text = ""
         if isinstance(node, ast.JoinedStr):
             text = "".join(v.value if isinstance(v, ast.Constant) else "x" for v in node.values)

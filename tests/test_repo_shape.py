@@ -10,7 +10,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +43,9 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
-    """(line, module) of every import, anywhere; for ``from a import b`` both ``a`` and ``a.b``."""
-    for node in ast.walk(tree):
+def imported(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import among the nodes; for ``from a import b`` both ``a`` and ``a.b``."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -81,7 +81,7 @@ def upward(path: Path, text: str) -> list[str]:
     forbidden = {"fxlite": ("fxlite.passes", "fxlite.codegen"), "passes": ("fxlite.codegen",)}
     by_wrong_name = ("tests", "tutorials", "passes", "codegen")
     wrong = []
-    for line, module in imported(ast.parse(text), package_of(path)):
+    for line, module in imported(house.walk(ast.parse(text)), package_of(path)):
         up = forbidden.get(top, ()) if not relative(path).startswith(FRONT_DOOR) else ()
         for name in (*up, *by_wrong_name):
             if module == name or module.startswith(f"{name}."):
@@ -137,17 +137,6 @@ ROOMS = {
 TABLE_OF_HIGHER = "fxlite/base/facade.py"
 
 
-def at_run_time(tree: ast.AST) -> ast.AST:
-    """A file without what only type checkers read."""
-
-    class Remove(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            for_checkers = "TYPE_CHECKING" in ast.unparse(node.test)
-            return None if for_checkers else self.generic_visit(node)
-
-    return Remove().visit(tree)  # type: ignore[no-any-return]
-
-
 def room_of(module: str, folder: str) -> int | None:
     """The place of a module's room among those of its folder; None for other folders' modules."""
     prefix = "fxlite." if folder == "fxlite" else f"fxlite.{folder}."
@@ -169,11 +158,11 @@ def out_of_room(path: Path, text: str) -> list[str]:
     assert own is None or own < len(ROOMS[folder]) or path.parent == ROOT / folder, "in no room"
     if own is None:  # the folder's own __init__.py
         return []
-    tree = at_run_time(ast.parse(text))
-    named = list(imported(tree, package))
+    nodes = list(house.walk(ast.parse(text), for_checkers=False))
+    named = list(imported(nodes, package))
     named += [
         (node.lineno, node.value)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant) and relative(path) != TABLE_OF_HIGHER
         if isinstance(node.value, str) and node.value in MODULES
     ]
@@ -191,7 +180,7 @@ def test_passes_do_not_knock_at_the_front_door() -> None:
     found = {
         relative(path)
         for path in sources("passes")
-        for _, module in imported(at_run_time(ast.parse(path.read_text())), package_of(path))
+        for _, module in imported(house.walk(ast.parse(path.read_text()), for_checkers=False), package_of(path))
         if module.startswith(doors)
     }
     assert not found
@@ -310,7 +299,7 @@ def test_test_files_say_what_they_are_for(path: Path) -> None:
 def test_texts_name_what_there_is() -> None:
     """What docstrings refer to is defined somewhere, and files that pages of the design name are there."""
     names = {name for path in PACKAGE for name in (path.stem, path.parent.name)}
-    for node in (node for path in PACKAGE for node in ast.walk(ast.parse(path.read_text()))):
+    for node in (node for path in PACKAGE for node in house.walk(ast.parse(path.read_text()))):
         names.update(v for v in (getattr(node, field, None) for field in ("name", "id", "attr", "arg")) if v)
     reference = re.compile(r":(?:func|class|meth|data|attr|mod):`~?(?:[\w.]+\.)?(\w+)`")
     found = [(relative(path), name) for path in PACKAGE for name in reference.findall(path.read_text())]
@@ -366,7 +355,7 @@ def test_files_are_read_and_written_as_utf_8() -> None:
     """The encoding of the machine's locale may lack what a program's names and comments hold."""
     found = []
     for path in PACKAGE:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in house.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
