@@ -109,14 +109,15 @@ class Index:
     """An integer polynomial: ``terms`` maps a monomial (sorted tuple of atoms) to its
     coefficient."""
 
-    __slots__ = ("_hash", "_upper", "_values", "terms")
+    __slots__ = ("_hash", "_lower", "_upper", "_values", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         zeros = 0 in terms.values()
         self.terms = {m: c for m, c in terms.items() if c} if zeros else dict(terms)
         self._hash: int | None = None
         self._values: tuple[Value, ...] | None = None
-        self._upper: Index | EllipsisType | None = ...  # not computed yet
+        self._lower: Index | EllipsisType | None = ...  # not computed yet
+        self._upper: Index | EllipsisType | None = ...
 
     # -- building ---------------------------------------------------------------------------
     @staticmethod
@@ -125,7 +126,7 @@ class Index:
         if isinstance(value, Index):
             return value
         if type(value) is int:
-            return Index({(): value})
+            return _constant(value)
         if isinstance(value, (Var, DimVar, Value)):
             return Index({(value,): 1})
         if isinstance(value, shapes.NamedDim):
@@ -289,22 +290,23 @@ class Index:
     def upper(self) -> Index | None:
         """A polynomial in dims that is >= the index for all values of its loop variables, or None. Cached."""
         if isinstance(self._upper, EllipsisType):
-            self._upper = self._found_upper()
+            self._upper = self._bound(above=True)
         return self._upper
 
-    def _found_upper(self) -> Index | None:
+    def _bound(self, above: bool) -> Index | None:
         result = Index({})
         for monomial, coeff in self.terms.items():
-            bound = _bound_monomial(monomial, largest=coeff > 0)
+            bound = _bound_monomial(monomial, largest=(coeff > 0) is above)
             if bound is None:
                 return None
             result = result + bound * coeff
         return result
 
     def lower(self) -> Index | None:
-        """A polynomial in dims that is <= the index for all values of its loop variables, or None."""
-        negated = (-self).upper()
-        return None if negated is None else -negated
+        """A polynomial in dims that is <= the index for all values of its loop variables, or None. Cached."""
+        if isinstance(self._lower, EllipsisType):
+            self._lower = self._bound(above=False)
+        return self._lower
 
     def is_nonnegative(self) -> bool:
         """True if the index is provably >= 0."""
@@ -398,6 +400,12 @@ def _join_division(index: Index) -> Index:
                 del terms[key], terms[monomial]
                 return Index(terms) + others * atom.a
     return index
+
+
+@functools.lru_cache(maxsize=4096)
+def _constant(value: int) -> Index:
+    """The index of a number; most of those that are asked for are small and recur."""
+    return Index({(): value})
 
 
 def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
