@@ -17,7 +17,7 @@ from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, OptionError, ShapeError, TraceError
 from fxlite.types import dtypes
 from tests.core.control_programs import PROGRAMS, floats, positive
-from tests.oracle import agree
+from tests.oracle import agree, compare, written
 
 RUNGS = ("graph", "python")
 #: What cannot stay a loop: a list that grows.
@@ -403,3 +403,91 @@ def test_what_a_long_loop_of_known_rounds_may_go_through(program):
     assert len(graph.graph.nodes) < 40
     np.testing.assert_allclose(graph(x), program(x))
     np.testing.assert_allclose(fx.compile(graph)(x), program(x))
+
+
+def input_or_copy(x):
+    y = x if x[0] > 0 else -x
+    y[0] = 3
+    return x, y
+
+
+def exchanged(x):
+    a, b = x * 1, x + 1
+    first, second = (a, b) if x[0] > 0 else (b, a)
+    first[0] = 77
+    a[1] = 5
+    second[1] += first[1]
+    return a, b, first, second
+
+
+def one_of_three(x):
+    a, b, c = x * 1, x + 1, x * 3
+    if x[0] > 2:
+        d = a
+    elif x[0] > 0:
+        d = b
+    else:
+        d = c if x[1] > 0 else x * 5
+    d[0] = 5
+    a[1], b[2], c[3] = 2, 4, 6
+    d[::-1][0] += 1
+    return a, b, c, d
+
+
+def larger_one(x):
+    a, b = x * 1, x + np.array([1.0, -5.0, 2.0, 0.5])
+    best = max(a, b, key=np.sum)
+    best[0] = -9
+    low, high = sorted([a, b], key=lambda v: v[1])
+    low += 1
+    high.sort()
+    return a, b, best, low, high
+
+
+def item_of_list(x):
+    rows = [x * 1, x + 1, x * 2]
+    k = int(abs(x[0])) % 3
+    row = rows[k]
+    row[0] = 9
+    rows[1][1] = 8
+    rows[k - 1] += row[1]
+    return (*rows, row)
+
+
+def two_buffers(x):
+    buffers = [x * 1, np.zeros_like(x)]
+    for step in range(60):
+        old, new = buffers[step % 2], buffers[(step + 1) % 2]
+        new[1:-1] = (old[:-2] + old[2:]) / 2
+        new[0], new[-1] = old[0], old[-1]
+    return buffers[0], buffers[1]
+
+
+def proposals(x):
+    a, b = x * 1, x + 1
+    for i in range(60):
+        c = a if a[i % 4] > b[0] else b
+        c[0] += 0.25
+        a[1] -= 0.125
+    return a, b, c
+
+
+def arrays_of_rank_0(x):
+    a, b = np.zeros(()), np.ones(())
+    c = a if x[0] > 0 else b
+    c += x[1]
+    return a, b, c
+
+
+@pytest.mark.parametrize(
+    "program",
+    [input_or_copy, exchanged, one_of_three, larger_one, item_of_list, two_buffers, proposals, arrays_of_rank_0],
+)
+def test_writes_into_one_of_several_arrays(program):
+    """A write shows in the array that the name stands for, and one into that array shows under the name."""
+    graph = fx.symbolic_trace(program, x="f64[4]")
+    compiled = fx.compile(graph, backend="c")
+    for given in ([1.0, 4.0, 2.0, 3.0], [-0.5, 0.0, 6.0, 2.5], [3.0, -0.25, 5.0, 1.0], [-7.0, 8.0, -0.5, 1.25]):
+        expected = written(graph, program, (np.array(given),))
+        for call in (graph, compiled):
+            compare(program.__name__, written(graph, call, (np.array(given),)), expected)

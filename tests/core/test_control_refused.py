@@ -110,7 +110,7 @@ def shared(x: Any) -> Any:
 
 
 def view_of_either(x: Any) -> Any:
-    y = x if x[0] > 0 else -x
+    y = x if x[0] > 0 else x[::-1]
     y[0] = 3
     return x, y
 
@@ -267,7 +267,7 @@ def written_by_the_first_round(x: Any) -> Any:
     return a, c
 
 
-@pytest.mark.parametrize("program", [exchanged_in_a_loop, a_view_on_one_way, written_by_the_first_round])
+@pytest.mark.parametrize("program", [exchanged_in_a_loop])
 def test_what_may_share_memory_is_not_read_after_a_write(program: Any) -> None:
     """Silently it would be what stood there before."""
     with pytest.raises(TraceError, match=r"is not known: .*(may or may not share its memory|has written into it)"):
@@ -344,15 +344,7 @@ def read_in_the_next_round(x: Any) -> Any:
     return s
 
 
-_NAMED_TWICE = [
-    exchanged_selections,
-    one_selection_under_two_names,
-    a_selection_or_another,
-    exchanged_in_rounds,
-    a_name_of_a_name,
-    returned_by_a_round,
-    read_in_the_next_round,
-]
+_NAMED_TWICE = [exchanged_selections, one_selection_under_two_names, exchanged_in_rounds, returned_by_a_round]
 
 
 @pytest.mark.parametrize("program", _NAMED_TWICE)
@@ -360,6 +352,17 @@ def test_selections_that_may_be_one_are_not_read_after_a_write(program: Any) -> 
     """Those of which none is read again are; so are copies."""
     with pytest.raises(TraceError, match=r"(?s)was written to, and may or may not share its memory.*copy it"):
         fx.symbolic_trace(program, "f64[5]")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [a_view_on_one_way, written_by_the_first_round, a_selection_or_another, a_name_of_a_name, read_in_the_next_round],
+)
+def test_the_array_of_a_name_is_known(program: Any) -> None:
+    """What a write changes follows from a condition of the graph."""
+    for given in ([1.0, 4.0, 2.0, 3.0, 1.5], [-0.5, 0.0, 6.0, 2.5, -1.0], [30.0, 8.0, -0.5, 1.25, 1.0]):
+        few = program in (a_view_on_one_way, written_by_the_first_round)
+        agree(program, np.array(given[:4] if few else given))
 
 
 def test_selections_that_nobody_reads_again() -> None:
@@ -370,7 +373,7 @@ def test_selections_that_nobody_reads_again() -> None:
             b, c, z = c, b, z * 2
         v = b[1:]
         v[-1], z[0] = 7, 5
-        return b.sum() + c.sum() + z.sum()
+        return b.sum() + z.sum()
 
     for first in (0.5, -0.5):
         agree(program, np.array([first, -2, 3, 1.5, 2]))

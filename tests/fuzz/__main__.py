@@ -132,7 +132,7 @@ def _bindings(count: int, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             try:
-                found[check_bindings(Path(folder), seed, number)] += 1
+                found[check_bindings(Path(folder), seed, number, is_held=number % 2 == 1)] += 1
             except Exception as error:
                 print(f"FAILED: program {number} of seed {seed}: {error}")
                 return 1

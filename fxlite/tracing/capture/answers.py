@@ -15,7 +15,7 @@ import inspect
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from fxlite.tracing.capture.known import as_known_number, known_value, require_o
 from fxlite.tracing.selections.masked import Masked, first_of, is_block
 from fxlite.tracing.selections.spans import at_least, counting, highest, sum_of
 from fxlite.tracing.writes.aliasing import laid_out, layout_of, take_order_for_granted
-from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, view_of
+from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, may_hold, tie, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 
@@ -262,6 +262,28 @@ def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> An
         return tracer.size(value) if dtype is None else tracer.size_as_tensor(value, dtype)
     array = tracer.constant(value)
     return array if dtype is None else lookup("cast")(array, dtype)
+
+
+class Items(list[Any]):
+    """A list or tuple of arrays and numbers, for reading it at a traced position."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return one_of(stacked(place.tracer, [*self])[place], [*self], place)
+
+
+def one_of(found: Any, values: Sequence[Any], place: Any) -> Any:
+    """``found``, the item of a list at a traced position. An array is the one in the list: a write into one of them is
+    one into the other."""
+    if not found.type.shape:
+        return found
+    tracer, found = found.tracer, fresh(found)
+    arrays = {number: tracer.constant(value) for number, value in enumerate(values)}
+    alike = all(array.type == found.type for array in arrays.values())
+    views = {number: view_of(array) for number, array in arrays.items()}
+    if not (alike and tie(found, lookup("remainder")(place, len(values)).node, views, True)):
+        for array in arrays.values():
+            may_hold(found, array)
+    return found
 
 
 #: NumPy's functions that take several arrays as one list.

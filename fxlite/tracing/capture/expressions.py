@@ -24,7 +24,7 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.answers import ARRAYS, stacked
+from fxlite.tracing.capture.answers import ARRAYS, Items, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
@@ -455,8 +455,8 @@ class Expressions(Caller):
         tracer = active_tracer.get()
         if tracer is not None and is_open(owner):
             owner = as_array(tracer, owner)
-        elif type(owner) is list and owner and _is_unknown(index) and any(map(is_traced, owner)):
-            owner = stacked(index.tracer, owner) if all(map(is_leaf, owner)) else owner
+        elif type(owner) in (list, tuple) and owner and _is_unknown(index) and any(map(is_traced, owner)):
+            owner = Items(owner) if all(map(is_leaf, owner)) else owner
         return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
 
     def rounds(self, values: Any) -> Any:

@@ -34,6 +34,7 @@ from fxlite.tracing.capture.regions import (
     assign,
     is_callers,
     is_leaf,
+    is_mutable,
     is_same,
     run,
     share,
@@ -635,7 +636,7 @@ class Loop:
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
         """Record which other arrays those after the loop may be: the values that a round passes on under this name or,
         by way of another round, under another one."""
-        arrays = [leaf for leaf in leaves if leaf[3].type.shape and is_traced(leaf[2])]
+        arrays = [leaf for leaf in leaves if is_traced(leaf[2]) and is_mutable(leaf[3], (leaf[0], leaf[2]))]
         given = {memory_of(leaf[1]): leaf for leaf in arrays if leaf[1] is not None}
         found: list[tuple[Memory, set[Memory]]] = []
         for before, _, last, result in arrays:
@@ -703,17 +704,17 @@ def check_memory(tracer: Tracer, what: str, region: Region, arrays: Sequence[Arr
     around = [tracer.graph, *(body.outer for body in tracer.bodies)]
     for (name, before, _, last), end, owner, start in zip(arrays, ends, owners, starts):
         is_own = end is owner or not (end.refusal or any(m.root.home in around for m in end.origins))
-        is_shared = not is_own or view_of(last).parent is not None or sum(end in m.family for m in ends) > 1
+        is_shared = not is_own or view_of(last).is_part or sum(end in m.family for m in ends) > 1
         if is_shared and any(owner in origins or end.origins & origins for origins in written):
             raise tracer.error(
                 f"{name} shares memory with another array after a round of {what}, and the loop "
                 "writes into one of them",
                 f"copy it: {name} = ....copy()",
-                last.node,
+                last._node,
             )
         if start is None or not any(owner in origins for origins in written):
             continue
-        if start.refusal or is_callers(start.root) or view_of(before).parent is not None or starts.count(start) > 1:
+        if start.refusal or is_callers(start.root) or view_of(before).is_part or starts.count(start) > 1:
             raise tracer.error(
                 f"{what} writes into {start.root.node.name} under the name {name}, which names another "
                 "array in the next round",

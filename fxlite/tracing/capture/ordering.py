@@ -15,7 +15,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.answers import BUILTINS, stacked
+from fxlite.tracing.capture.answers import BUILTINS, one_of, stacked
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
             "known while tracing",
             "order positions: np.argsort(keys)",
         )
-    found = lookup("take")(stacked(tracer, list(values)), place, axis=0)
+    found = one_of(lookup("take")(stacked(tracer, list(values)), place, axis=0), values, place)
     is_number = all(type(v) in _NUMBERS or hasattr(v, "python_type") for v in values)
     return tracer.python_number(found) if is_number else found
 

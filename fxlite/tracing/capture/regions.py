@@ -28,8 +28,17 @@ from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Variable
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
-from fxlite.tracing.writes.aliasing import replace_root
-from fxlite.tracing.writes.shared_memory import Memory, View, leave_in_doubt, memory_of
+from fxlite.tracing.writes.aliasing import number_of_tie, replace_root
+from fxlite.tracing.writes.shared_memory import (
+    Memory,
+    View,
+    is_number,
+    leave_in_doubt,
+    memory_of,
+    root_of,
+    tie,
+    view_of,
+)
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -473,12 +482,13 @@ def conditional(
         kind = Kind(root.node.type)
         roots[root] = merging.leaf(root.node.name, nodes[0], nodes[1], kind)
     outcome = _merged_outcome(merging, *(as_outcome(way.outcome) for way in found))
+    handed_on = [HandedOn.of(merging, number) for number in range(len(merging.pairs))]
     results = _recorded(tracer, pred, found, merging)
-    note_shared([*zip(merging.pairs, results)])
-    for place, maker in makers.items():
-        assign(tracer, place, maker(results))
     for root, maker in roots.items():
         replace_root(tracer, root, maker(results)._node)
+    note_shared(tracer, pred, handed_on, results)
+    for place, maker in makers.items():
+        assign(tracer, place, maker(results))
     for way in found:
         way.leave_doubts()
     return outcome(results)
@@ -586,27 +596,98 @@ def note(tracer: Tracer, place: Place) -> None:
         body.note(place)
 
 
-def note_shared(leaves: Sequence[tuple[Sequence[Any], Any]]) -> None:
-    """Record which memory the results of a region may share, given their values on each way: a result may be an array
-    that is handed on, or a view of it, and then a write into one of them leaves the other in doubt."""
-    arrays = [
-        ([memory_of(value) if _is_array(value) else None for value in values], memory_of(result))
-        for values, result in leaves
-        if _is_array(result)
-    ]
-    families = [[m.family for m in values if m is not None] for values, _ in arrays]  # before they are linked
-    for number, ((values, own), family) in enumerate(zip(arrays, families)):
-        for memory in values:
-            for origin in memory.origins if memory is not None else ():
+@dataclass
+class HandedOn:
+    """What two ways give for one result: ``values``, of which ``known`` are arrays from before the condition, or one of
+    several of these (:class:`Tie`), which ``views`` lists, those of each way. ``chooser`` is the number of the result
+    that tells which of the views it is, or -1; without it, a way has one view at most."""
+
+    values: tuple[Any, ...]
+    known: list[bool]
+    views: list[list[View]]
+    is_complete: bool
+    chooser: int | None
+
+    @staticmethod
+    def of(merging: Merging, number: int) -> HandedOn:
+        """For the pair with this number; may add a pair for the chooser."""
+        values = merging.pairs[number]
+        views: list[list[View]] = []
+        codes: list[Any] = []
+        complete = True
+        for value, way in zip(values, merging.found):
+            view, start = view_of(value) if is_array(value) else None, sum(map(len, views))
+            alive = [way.region.graph, merging.tracer.graph, *(body.outer for body in merging.tracer.bodies)]
+            kin = memory_of(value).kin if view is not None else ()
+            ties = view.ties if view is not None and not any(m.root.home is g for m in kin for g in alive) else ()
+            if view is None or view.home is not way.region.graph:
+                views.append([] if view is None else [view])
+                codes.append(start if view is not None else -1)
+                complete = complete and view is not None
+            elif ties and all(t.view.home is not way.region.graph for t in ties):
+                views.append([tie.view for tie in ties])
+                with way.at_its_end():
+                    codes.append(number_of_tie(merging.tracer, ties, start))
+                complete = complete and ties[-1].number is None
+            else:
+                views.append([])
+                codes.append(-1)
+                complete = False
+        chooser = None
+        if any(isinstance(code, Node) for code in codes):
+            chooser = len(merging.pairs)
+            merging.leaf("the array", codes[0], codes[1], number_kind(int))
+        return HandedOn(values, [bool(v) for v in views], views, complete, chooser)
+
+    def tied(self, tracer: Tracer, pred: Any, results: Sequence[Any], result: Any) -> bool:
+        """Tie the result to the arrays that it may be, if these are known."""
+        unknown = [memory_of(v).family for v, known in zip(self.values, self.known) if is_array(v) and not known]
+        views = [view for several in self.views for view in several]
+        if not views or any(root_of(view).memory in family for view in views for family in unknown):
+            return False
+        if self.chooser is not None:
+            return tie(result, results[self.chooser].node, dict(enumerate(views)), self.is_complete)
+        numbers = [number for number, several in zip((1, 0), self.views) if several]
+        return tie(result, tracer.create_arg(pred), dict(zip(numbers, views)), self.is_complete)
+
+
+def note_shared(tracer: Tracer, pred: Any, found: Sequence[HandedOn], results: Sequence[Any]) -> None:
+    """Record which memory the results of two ways may share. A result that is an array from before the condition is
+    tied to it. If it may be another one that a way hands on, or a view of one, a write into one of them leaves the
+    other in doubt."""
+    arrays = []
+    for handed_on, result in zip(found, results):
+        if is_mutable(result, handed_on.values):
+            memories = [memory_of(value) if is_array(value) else None for value in handed_on.values]
+            is_tied = handed_on.tied(tracer, pred, results, result)
+            ways = [(m, is_tied and known) if m else None for m, known in zip(memories, handed_on.known)]
+            arrays.append((ways, memory_of(result)))
+    families = [[m.family for m, is_tied in filter(None, ways) if not is_tied] for ways, _ in arrays]
+    for number, ((ways, own), family) in enumerate(zip(arrays, families)):
+        for memory, is_tied in filter(None, ways):
+            for origin in memory.origins if not is_tied else ():
                 share(origin, own, "or not: that depends on a value that is not known while tracing")
         own.link(set().union(*family))
         for others, other in arrays[:number]:
-            if any(a is not None and b is not None and b in a.family for a, b in zip(values, others)):
+            both = [(a, b) for a, b in zip(ways, others) if a is not None and b is not None]
+            if any(b[0] in a[0].family and not (a[1] and b[1]) for a, b in both):
                 own.link((other,))
 
 
-def _is_array(value: Any) -> bool:
-    return is_traced(value) and not isinstance(value, PythonNumber) and bool(value.type.shape)
+def is_array(value: Any) -> bool:
+    """Whether a value is traced and has memory that may be written into, as arrays of rank 0 have, too."""
+    return is_traced(value) and not isinstance(value, PythonNumber) and is_number(value) is False
+
+
+def is_mutable(result: Any, values: Sequence[Any]) -> bool:
+    """Whether the result of a branch or loop, which is one of these values, has memory that may be written into; that
+    is noted for a result of rank 0."""
+    found = [is_array(value) for value in values if is_traced(value) or is_leaf(value)]
+    if isinstance(result, PythonNumber) or not any(found):
+        return False
+    if not result.type.shape:
+        memory_of(result).is_number = False if all(is_number(v) is False for v in values if is_traced(v)) else None
+    return True
 
 
 def is_callers(root: View) -> bool:

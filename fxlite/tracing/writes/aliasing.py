@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import TraceError
+from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.tracing.writes.shared_memory import (
     Layout,
+    Tie,
     View,
     attach_whole,
     contiguous,
@@ -67,6 +69,8 @@ def current_node(view: View, tracer: Tracer) -> Node:
                     _COPY.format("y") + " where the view is made",
                     v.node,
                 )
+        elif v.ties:
+            _follow(v, tracer)
         elif parent.node is not v.source:
             shares = _shares_memory(v, tracer)
             if shares is None:
@@ -86,12 +90,71 @@ def current_node(view: View, tracer: Tracer) -> Node:
     return view.node
 
 
+def _follow(view: View, tracer: Tracer) -> None:
+    """Derive a value that is one of several arrays again if one of these has changed."""
+    parent = view.parent
+    assert parent is not None
+    nodes = [current_node(tie.view, tracer) for tie in view.ties]
+    if parent.node is view.source and all(tie.source is node for tie, node in zip(view.ties, nodes)):
+        return
+    given = {id(node.graph) for node in (parent.node, *nodes, *(tie.chooser for tie in view.ties))}
+    graphs = [*(body.outer for body in tracer.bodies), tracer.graph]
+    with tracer.recording_into(next(graph for graph in reversed(graphs) if id(graph) in given)):
+        found = parent.node
+        for tie, node in zip(reversed(view.ties), reversed(nodes)):
+            found = (
+                node if tie.number is None else _call(tracer, lookup("where"), (_truth(tracer, tie), node, found), {})
+            )
+            tie.source = node
+    view.node, view.source = found, parent.node
+
+
+def _truth(tracer: Tracer, tie: Tie) -> Node:
+    """Whether a value is the view of a tie."""
+    if tie.chooser.type.dtype is not dtypes.bool_:
+        return _call(tracer, lookup("eq"), (tie.chooser, tie.number), {})
+    return tie.chooser if tie.number else _call(tracer, lookup("logical_not"), (tie.chooser,), {})
+
+
+def number_of_tie(tracer: Tracer, ties: Sequence[Tie], start: int) -> Node:
+    """Which of its ties a value is, counted from ``start``; -1 for none."""
+    found: Any = -1
+    for number, tie in reversed([*enumerate(ties, start)]):
+        found = number if tie.number is None else lookup("where")(tracer.proxy(_truth(tracer, tie)), number, found)
+    return found.node if is_traced(found) else lookup("full")((), found, dtypes.int64).node
+
+
+def _write_tied(tracer: Tracer, view: View, what: str) -> None:
+    """Write the new value of ``view``, which is one of several arrays, into the one that it is."""
+    parent, new = view.parent, view.node
+    assert parent is not None
+    _replace(tracer, [parent], {0: new}, given=None)
+    view.source = new
+    for tie in view.ties:
+        others = view.ties[:-1] if tie.number is None else (tie,)
+
+        def changed(node: Node, tie: Tie = tie, others: Sequence[Tie] = others) -> Node:
+            if tie.number is not None:
+                return _call(tracer, lookup("where"), (_truth(tracer, tie), new, node), {})
+            found = new
+            for other in others:
+                found = _call(tracer, lookup("where"), (_truth(tracer, other), node, found), {})
+            return found
+
+        target = tracer.proxy(tie.view.node)
+        target._view = tie.view
+        write(target, changed, what=what)
+        tie.source = tie.view.node
+
+
 def _call(tracer: Tracer, op: Op, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> Node:
     return tracer.create_proxy("call_function", op, args, dict(attributes))._node
 
 
 def _shares_memory(view: View, tracer: Tracer) -> bool | None:
     """Whether a view of its parent is a view in NumPy, too; None if that is not known."""
+    if view.ties:
+        return True
     if view.op is None or view.parent is None:
         return None
     if view.op.shares_memory != "contiguous":
@@ -183,6 +246,11 @@ def _layout(view: View, tracer: Tracer) -> Layout | None:
             found = copied(found, view.node.type.shape)
     before = view.node.type
     for v in reversed(chain):
+        if v.ties:
+            layouts = [_layout(tie.view, tracer) for tie in v.ties]
+            found = layouts[0] if all(one == layouts[0] for one in layouts) else None
+            before = v.node.type
+            continue
         if v.op is None:
             return None
         found = view_layout(found, v.op, v.attributes, before, v.node.type)
@@ -205,6 +273,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     Raises TraceError if the program must not write there, or if it is not known which values change."""
     tracer = proxy.tracer
     chain = _writable_chain(proxy, what)
+    tied = chain.pop(0) and chain[0] if len(chain) > 1 and chain[1].ties else None
     views: list[View | None] = [*chain, *[None] * len(steps)]
     types: list[Any] = [v.node.type for v in chain] + [step[2] for step in steps]
     ops: list[tuple[Op, Mapping[str, Any]]] = [(v.op, v.attributes) for v in chain[1:]]  # type: ignore[misc]
@@ -244,6 +313,8 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
         done[level] = new
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
+    if tied is not None:
+        _write_tied(tracer, tied, what)
 
 
 def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:

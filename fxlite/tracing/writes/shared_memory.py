@@ -49,10 +49,11 @@ class Memory:
     """Memory that one value of the program owns. ``refusal``: why the program must not write here; ``doubt``: why the
     contents are not known after a write; both are usually "". ``is_number``: whether it is a NumPy number, which is
     immutable; None if it may be a number or an array of rank 0. ``root``: the view that owns it. ``kin``: other
-    memories that may be the same one, so that a write here makes their contents unknown. ``handed_on``: for results of
-    branches and loops, the memories that they were given."""
+    memories that may be the same one, so that a write here makes their contents unknown. ``tied``: memories that are
+    the same one under a known condition (:class:`Tie`); ``count``: how many are written with it. ``handed_on``: for
+    results of branches and loops, the memories that they were given."""
 
-    __slots__ = ("doubt", "handed_on", "is_number", "kin", "refusal", "root")
+    __slots__ = ("count", "doubt", "handed_on", "is_number", "kin", "refusal", "root", "tied")
 
     root: View
 
@@ -61,6 +62,8 @@ class Memory:
         self.is_number = is_number
         self.doubt = ""
         self.kin: tuple[Memory, ...] = ()
+        self.tied: tuple[Memory, ...] = ()
+        self.count = 1
         self.handed_on: tuple[Memory, ...] = ()
 
     @property
@@ -71,7 +74,14 @@ class Memory:
     @property
     def family(self) -> set[Memory]:
         """This memory and all that may be the same one."""
-        return {self, *self.kin}
+        found: set[Memory] = set()
+        stack = [self]
+        while stack:
+            memory = stack.pop()
+            if memory not in found:
+                found.add(memory)
+                stack += memory.tied
+        return found.union(*(memory.kin for memory in found))
 
     def link(self, others: Iterable[Memory]) -> None:
         """Record that other memories may be the same as this one."""
@@ -84,15 +94,26 @@ class Memory:
         self.handed_on = (*{*self.handed_on, *others} - {self},)
 
 
+class Tie:
+    """A view that a value is under the condition that ``chooser``, a number or bool of the graph, is ``number``; with
+    None, if it is no other one. ``source``: the node of the view from which the value was derived."""
+
+    __slots__ = ("chooser", "number", "source", "view")
+
+    def __init__(self, chooser: Node, number: int | None, view: View, source: Node) -> None:
+        self.chooser, self.number, self.view, self.source = chooser, number, view, source
+
+
 class View:
     """How a value is read from the memory of another one: ``op`` applied to ``parent``. A root has ``memory`` instead.
     ``node`` is its value, derived from the node ``source`` of the parent. ``home`` is the graph in which the program
     made it: that of a body, or the main one. ``is_whole``: it is a view only if the parent is in C order without gaps,
-    as for ``np.ravel`` and ``np.ascontiguousarray``. ``read_only``: NumPy does not allow writes into it."""
+    as for ``np.ravel`` and ``np.ascontiguousarray``. ``read_only``: NumPy does not allow writes into it. ``ties``: it
+    is one of these views, or else its parent, the result of a branch or an item."""
 
     __slots__ = (
         *("attributes", "copied", "home", "is_whole", "made", "memory", "node", "op", "parent", "read_only", "seen"),
-        "source",
+        *("source", "ties"),
     )
 
     def __init__(self, node: Node, memory: Memory, seen: int = -1) -> None:
@@ -107,7 +128,13 @@ class View:
         self.attributes: Mapping[str, Any] = {}
         self.source: Node | None = None
         self.is_whole = self.read_only = False
+        self.ties: tuple[Tie, ...] = ()
         self.seen = seen
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it may be less, or in another order, than the memory that contains it."""
+        return self.parent is not None and not (self.ties and self.parent.parent is None)
 
     def detach(self) -> None:
         """Give this value memory of its own from now on."""
@@ -135,6 +162,32 @@ def view_of(proxy: Proxy) -> View:
             refusal = "is the result of a wrapped function and may share memory with other values"
         proxy._view = View(node, Memory(refusal, is_number(proxy)), proxy.tracer.writes.count)
     return proxy._view
+
+
+#: Arrays that one value may be, through ties of ties: a write into it is one into each of them.
+_MOST_TIED = 64
+
+
+def tie(proxy: Proxy, chooser: Node, views: Mapping[int, View], is_complete: bool) -> bool:
+    """Record that ``proxy`` is one of other arrays: that of the number which ``chooser`` is. ``is_complete``: it is
+    always one of them. Returns False, and records nothing, if there are too many."""
+    memories = [m for view in views.values() for m in [root_of(view).memory] if m is not None]
+    own = view_of(proxy)
+    count = 1 + sum(memory.count for memory in memories)
+    if own.memory is None or count > _MOST_TIED:
+        return False
+    own.memory.count = count
+    for memory in memories:
+        own.memory.tied, memory.tied = (*own.memory.tied, memory), (*memory.tied, own.memory)
+        own.memory.hand_on(memory.origins)
+    view = View(own.node, Memory())
+    view.memory, view.parent, view.source = None, own, own.node
+    numbers: list[int | None] = [*views]
+    if is_complete:
+        numbers[-1] = None
+    view.ties = tuple(Tie(chooser, n, v, v.node) for n, v in zip(numbers, views.values()))
+    proxy._view = view
+    return True
 
 
 def is_number(proxy: Proxy) -> bool | None:
