@@ -284,6 +284,32 @@ def exchanged_selections(x: Any) -> Any:
     return a.sum() + d.sum() + b.sum() + c.sum()
 
 
+class _Pair:
+    first: Any
+    last: Any
+
+
+def exchanged_attributes(x: Any) -> Any:
+    b, pair = x + 1, _Pair()
+    pair.first, pair.last = x * 1.0, b[::-1]
+    for _ in range(30):
+        pair.first, pair.last = pair.last, pair.first
+        if pair.first[0] > 300:
+            break
+    b[0] = 9
+    return pair.first.sum()
+
+
+def test_doubt_names_what_the_program_names() -> None:
+    """Also what was written to, and where."""
+    with pytest.raises(TraceError) as caught:
+        fx.symbolic_trace(exchanged_attributes, "f64[4]")
+    message = str(caught.value)
+    assert "the value of pair.first is not known: b was written to" in message
+    assert f"see {__file__}:{exchanged_attributes.__code__.co_firstlineno + 7}" in message
+    assert "instead: copy it where it gets its name: pair.first = ....copy()" in message
+
+
 def one_selection_under_two_names(x: Any) -> Any:
     b, c = x[x > 0] * 2, x[x > 0] * 3
     if x[0] > 0:

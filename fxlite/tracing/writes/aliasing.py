@@ -30,6 +30,7 @@ from fxlite.tracing.writes.shared_memory import (
     fresh,
     is_contiguous,
     leave_in_doubt,
+    name_in_program,
     node_layout,
     reshaped,
     root_of,
@@ -64,9 +65,10 @@ def current_node(view: View, tracer: Tracer) -> Node:
         if parent is None:
             assert v.memory is not None
             if v.memory.doubt:
+                name = name_in_program(view)
                 raise tracer.error(
-                    f"the value of {v.node.name} is not known: {v.memory.doubt}",
-                    _COPY.format("y") + " where the view is made",
+                    f"the value of {name} is not known: {v.memory.doubt}",
+                    f"copy it where it gets its name: {name} = ....copy()",
                     v.node,
                 )
         elif v.ties:
@@ -410,7 +412,9 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
         raise _refused(tracer, what, view.node, "is broadcast: NumPy makes it read-only")
     if any(v.read_only for v in chain):
         raise _refused(tracer, what, view.node, "NumPy makes read-only (of a diagonal, see np.fill_diagonal)")
-    leave_in_doubt(tracer, memory.kin, f"{view.node.name} was written to, and may or may not share its memory")
+    if memory.kin:
+        why = f"{name_in_program(view)} was written to, and may or may not share its memory; see {tracer.place()}"
+        leave_in_doubt(tracer, memory.kin, why)
     return chain
 
 

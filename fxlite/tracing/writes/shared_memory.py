@@ -13,10 +13,13 @@ NumPy's ufuncs keep the order of their operands. Everything else is "not known",
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fxlite.base.location import is_own_file
+from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.types import shapes
@@ -319,6 +322,26 @@ def attach_whole(result: Proxy, base: Proxy) -> Proxy:
 def may_be_same(one: Proxy, other: Proxy) -> bool:
     """Whether two values share memory, or may share it."""
     return memory_of(one) in memory_of(other).family
+
+
+def name_in_program(view: View) -> str:
+    """For messages: the variable or attribute that stands for a view, or for its memory, in a function that runs; else
+    the name of its node."""
+    frame, root, found = sys._getframe(1), root_of(view), ""
+    while frame.f_back is not None and not found:
+        if not is_own_file(frame.f_code.co_filename):
+            values = dict(frame.f_locals)
+            for name, value in frame.f_locals.items():
+                if type(value).__dictoffset__ and not is_traced(value):
+                    values |= {
+                        f"{name}.{key}": part for key, part in object.__getattribute__(value, "__dict__").items()
+                    }
+            views = {k: getattr(v, "_view", None) for k, v in values.items() if is_traced(v)}
+            names = [name for name, other in views.items() if other is view]
+            names += [name for name, other in views.items() if other is not None and root_of(other) is root]
+            found = names[0] if names else ""
+        frame = frame.f_back
+    return found or view.node.name
 
 
 def root_of(view: View) -> View:
