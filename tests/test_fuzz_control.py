@@ -31,6 +31,12 @@ def test_names_that_are_exchanged(tmp_path: Path) -> None:
     assert found.count(True) > 25
 
 
+def test_arrays_that_are_held_elsewhere(tmp_path: Path) -> None:
+    """In attributes, and items of lists and dicts; 195 did not end."""
+    found = [check_bindings(tmp_path, 11, number, is_held=True) for number in (195, *range(20))]
+    assert found[0] and found.count(True) > 10
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_emitted_c_is_clean(name: str, tmp_path: Path) -> None:
     program, types, *_ = PROGRAMS[name]

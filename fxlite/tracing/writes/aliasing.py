@@ -99,16 +99,17 @@ def _follow(view: View, tracer: Tracer) -> None:
     nodes = [current_node(tie.view, tracer) for tie in view.ties]
     if parent.node is view.source and all(tie.source is node for tie, node in zip(view.ties, nodes)):
         return
+    view.source = parent.node  # before anything is recorded, which may read the value
+    for tie, node in zip(view.ties, nodes):
+        tie.source = node
     given = {id(node.graph) for node in (parent.node, *nodes, *(tie.chooser for tie in view.ties))}
     graphs = [*(body.outer for body in tracer.bodies), tracer.graph]
     with tracer.recording_into(next(graph for graph in reversed(graphs) if id(graph) in given)):
         found = parent.node
         for tie, node in zip(reversed(view.ties), reversed(nodes)):
-            found = (
-                node if tie.number is None else _call(tracer, lookup("where"), (_truth(tracer, tie), node, found), {})
-            )
-            tie.source = node
-    view.node, view.source = found, parent.node
+            operands = () if tie.number is None else (_truth(tracer, tie), node, found)
+            found = _call(tracer, lookup("where"), operands, {}) if operands else node
+    view.node = found
 
 
 def _truth(tracer: Tracer, tie: Tie) -> Node:
