@@ -144,6 +144,9 @@ class Tracer(Capturing):
         self.input_numbers: dict[str, bool] = {}
         #: Places where elements were selected into parts of which a loop or branch writes (:class:`PlaceFirst`).
         self.placed: set[str] = set()
+        #: Whether a result of nested branches is tied to the arrays that it may be, by a number that each of them has
+        #: as a further result. It is only done if the trace fails without it, and some were ``left_untied``.
+        self.ties_all = self.left_untied = False
         self._runs_program = False  # True for a program, False for an expansion or an edit of a graph
         self._definition: Location | None = None  # the place where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
@@ -735,6 +738,10 @@ class Tracer(Capturing):
                     return self._trace(root, declared, concrete, bakes_defaults)
                 except PlaceFirst as again:
                     self.placed.add(again.place)
+                except TraceError:
+                    if self.ties_all or not self.left_untied:
+                        raise
+                    self.ties_all = True
 
         try:
             self.attempts(partial(once, bool(declared)))

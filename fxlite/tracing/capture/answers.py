@@ -280,7 +280,7 @@ def one_of(found: Any, values: Sequence[Any], place: Any) -> Any:
     arrays = {number: tracer.constant(value) for number, value in enumerate(values)}
     alike = all(array.type == found.type for array in arrays.values())
     views = {number: view_of(array) for number, array in arrays.items()}
-    if not (alike and tie(found, lookup("remainder")(place, len(values)).node, views, True)):
+    if not (alike and tie(found, place.node, views, True, len(values))):
         for array in arrays.values():
             may_hold(found, array)
     return found

@@ -624,12 +624,13 @@ class HandedOn:
                 views.append([] if view is None else [view])
                 codes.append(start if view is not None else -1)
                 complete = complete and view is not None
-            elif ties and all(t.view.home is not way.region.graph for t in ties):
+            elif merging.tracer.ties_all and ties and all(t.view.home is not way.region.graph for t in ties):
                 views.append([tie.view for tie in ties])
                 with way.at_its_end():
                     codes.append(number_of_tie(merging.tracer, ties, start))
                 complete = complete and ties[-1].number is None
             else:
+                merging.tracer.left_untied |= bool(ties)
                 views.append([])
                 codes.append(-1)
                 complete = False

@@ -115,7 +115,8 @@ def _follow(view: View, tracer: Tracer) -> None:
 def _truth(tracer: Tracer, tie: Tie) -> Node:
     """Whether a value is the view of a tie."""
     if tie.chooser.type.dtype is not dtypes.bool_:
-        return _call(tracer, lookup("eq"), (tie.chooser, tie.number), {})
+        position = _call(tracer, lookup("remainder"), (tie.chooser, tie.size), {}) if tie.size else tie.chooser
+        return _call(tracer, lookup("eq"), (position, tie.number), {})
     return tie.chooser if tie.number else _call(tracer, lookup("logical_not"), (tie.chooser,), {})
 
 

@@ -99,12 +99,13 @@ class Memory:
 
 class Tie:
     """A view that a value is under the condition that ``chooser``, a number or bool of the graph, is ``number``; with
-    None, if it is no other one. ``source``: the node of the view from which the value was derived."""
+    None, if it is no other one. ``size``: of a list in which ``chooser`` is a position, which may be negative; else 0.
+    ``source``: the node of the view from which the value was derived."""
 
-    __slots__ = ("chooser", "number", "source", "view")
+    __slots__ = ("chooser", "number", "size", "source", "view")
 
-    def __init__(self, chooser: Node, number: int | None, view: View, source: Node) -> None:
-        self.chooser, self.number, self.view, self.source = chooser, number, view, source
+    def __init__(self, chooser: Node, number: int | None, view: View, size: int) -> None:
+        self.chooser, self.number, self.view, self.size, self.source = chooser, number, view, size, view.node
 
 
 class View:
@@ -171,9 +172,10 @@ def view_of(proxy: Proxy) -> View:
 _MOST_TIED = 64
 
 
-def tie(proxy: Proxy, chooser: Node, views: Mapping[int, View], is_complete: bool) -> bool:
+def tie(proxy: Proxy, chooser: Node, views: Mapping[int, View], is_complete: bool, size: int = 0) -> bool:
     """Record that ``proxy`` is one of other arrays: that of the number which ``chooser`` is. ``is_complete``: it is
-    always one of them. Returns False, and records nothing, if there are too many."""
+    always one of them; ``size``: of the list in which the number is a position. Returns False, and records nothing, if
+    there are too many."""
     memories = [m for view in views.values() for m in [root_of(view).memory] if m is not None]
     own = view_of(proxy)
     count = 1 + sum(memory.count for memory in memories)
@@ -188,7 +190,7 @@ def tie(proxy: Proxy, chooser: Node, views: Mapping[int, View], is_complete: boo
     numbers: list[int | None] = [*views]
     if is_complete:
         numbers[-1] = None
-    view.ties = tuple(Tie(chooser, n, v, v.node) for n, v in zip(numbers, views.values()))
+    view.ties = tuple(Tie(chooser, n, v, size) for n, v in zip(numbers, views.values()))
     proxy._view = view
     return True
 
