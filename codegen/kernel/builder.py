@@ -196,7 +196,7 @@ class Body:
     ) -> Iterator[list[Index]]:
         """Perfectly nested loops from 0, whose iterations threads share under a directive of OpenMP
         (``omp parallel for``, ``omp for``; none if it is empty). Loops of one iteration are left out; if none
-        remains, one thread runs the body."""
+        remains, one thread runs the body, for which the others do not wait."""
         real = [name for name, end in loops if not takes_one_trip(Index.of(0), Index.of(end), 1)]
         if directive == "omp for" and not real:
             with self.block("if (this_thread() == 0)"):

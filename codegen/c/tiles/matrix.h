@@ -160,13 +160,14 @@ static inline void prefetch_part(const void *from, int64_t bytes, int64_t part, 
  * to hide the latency of the FMA; and the same without `split`. More than six rows need 32 vector
  * registers. */
 #define ROW_CASE(function, ...) function(__VA_ARGS__); break;
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define MORE_ROW_CASES(function, vectors, ...) \
+#define CASES_7_TO_11(function, vectors, ...) \
     case 7: ROW_CASE(function, 7, vectors, __VA_ARGS__) \
     case 8: ROW_CASE(function, 8, vectors, __VA_ARGS__) \
     case 9: ROW_CASE(function, 9, vectors, __VA_ARGS__) \
     case 10: ROW_CASE(function, 10, vectors, __VA_ARGS__) \
     case 11: ROW_CASE(function, 11, vectors, __VA_ARGS__)
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define MORE_ROW_CASES CASES_7_TO_11
 #else
 #define MORE_ROW_CASES(function, vectors, ...)
 #endif
@@ -207,11 +208,7 @@ enum { NARROW_ROWS = 2 * TILE_ROWS };
 #else
 #define NARROW_CASES(function, ...) \
     PIXEL_CASES(function, 1, __VA_ARGS__) \
-    case 7: ROW_CASE(function, 7, 1, __VA_ARGS__) \
-    case 8: ROW_CASE(function, 8, 1, __VA_ARGS__) \
-    case 9: ROW_CASE(function, 9, 1, __VA_ARGS__) \
-    case 10: ROW_CASE(function, 10, 1, __VA_ARGS__) \
-    case 11: ROW_CASE(function, 11, 1, __VA_ARGS__) \
+    CASES_7_TO_11(function, 1, __VA_ARGS__) \
     case 12: ROW_CASE(function, 12, 1, __VA_ARGS__)
 #endif
 
