@@ -391,6 +391,37 @@ def test_the_array_of_a_name_is_known(program: Any) -> None:
         agree(program, np.array(given[:4] if few else given))
 
 
+def bound_in_many_rounds(x: Any) -> Any:
+    a, b = x + 0, x + 1
+    for i in range(40):
+        if x[i % 5] > 1:
+            b = a
+    b[0] = 100
+    return a.sum()
+
+
+def read_behind_many_rounds(x: Any) -> Any:
+    a, b = x + 0, x + 1
+    for i in range(40):
+        if x[i % 5] > 1:
+            b = a
+    a[0] = 100
+    return b.sum()
+
+
+@pytest.mark.parametrize(
+    "program, expected",
+    [
+        (bound_in_many_rounds, r"changes b, which is one of several arrays, and two .* copy it first: b = b\.copy\(\)"),
+        (read_behind_many_rounds, r"the value of b is not known: a was written to.* name: b = \.\.\.\.copy\(\)"),
+    ],
+)
+def test_more_arrays_than_are_followed(program: Any, expected: str) -> None:
+    """The names are those of the program, not of what stands between them."""
+    with pytest.raises(TraceError, match="(?s)" + expected):
+        fx.symbolic_trace(program, "f64[5]")
+
+
 def test_selections_that_nobody_reads_again() -> None:
     def program(x: Any) -> Any:
         a, b = x[x > -1], x[x > -1] + 1

@@ -22,6 +22,7 @@ from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, lookup, normalize_axis
 from fxlite.tracing.writes.shared_memory import (
     Layout,
+    Memory,
     Tie,
     View,
     attach_whole,
@@ -50,8 +51,9 @@ _COPY = "copy it first: {0} = {0}.copy()"
 
 
 # -- reading ---------------------------------------------------------------------------------------
-def current_node(view: View, tracer: Tracer) -> Node:
-    """The node of the current value of a view. If a write has changed its base, the node is made now.
+def current_node(view: View, tracer: Tracer, asked: View | None = None) -> Node:
+    """The node of the current value of a view. If a write has changed its base, the node is made now. ``asked``: the
+    value of the program that is read, which may be this one.
 
     Raises TraceError if the value depends on what NumPy does, and that is not known."""
     count = tracer.writes.count
@@ -65,14 +67,14 @@ def current_node(view: View, tracer: Tracer) -> Node:
         if parent is None:
             assert v.memory is not None
             if v.memory.doubt:
-                name = name_in_program(view)
+                name = name_in_program(asked or view)
                 raise tracer.error(
                     f"the value of {name} is not known: {v.memory.doubt}",
                     f"copy it where it gets its name: {name} = ....copy()",
                     v.node,
                 )
         elif v.ties:
-            _follow(v, tracer)
+            _follow(v, tracer, asked or view)
         elif parent.node is not v.source:
             shares = _shares_memory(v, tracer)
             if shares is None:
@@ -92,11 +94,11 @@ def current_node(view: View, tracer: Tracer) -> Node:
     return view.node
 
 
-def _follow(view: View, tracer: Tracer) -> None:
+def _follow(view: View, tracer: Tracer, asked: View) -> None:
     """Derive a value that is one of several arrays again if one of these has changed."""
     parent = view.parent
     assert parent is not None
-    nodes = [current_node(tie.view, tracer) for tie in view.ties]
+    nodes = [current_node(tie.view, tracer, asked) for tie in view.ties]
     if parent.node is view.source and all(tie.source is node for tie, node in zip(view.ties, nodes)):
         return
     view.source = parent.node  # before anything is recorded, which may read the value
@@ -128,8 +130,29 @@ def number_of_tie(tracer: Tracer, ties: Sequence[Tie], start: int) -> Node:
     return found.node if is_traced(found) else lookup("full")((), found, dtypes.int64).node
 
 
-def _write_tied(tracer: Tracer, view: View, what: str) -> None:
-    """Write the new value of ``view``, which is one of several arrays, into the one that it is."""
+def _check_tied(tracer: Tracer, view: View, what: str, asked: View) -> None:
+    """Raise TraceError if ``view`` is one of several arrays of which some may be the same one: what a write changes is
+    then not known."""
+    found: set[Memory] = set()
+    stack = [view]
+    while stack:
+        for tie in stack.pop().ties:
+            at: View | None = tie.view
+            while at is not None:
+                if at.memory is not None:
+                    found.add(at.memory)
+                if at.ties:
+                    stack.append(at)
+                at = at.parent
+    if not all(found.isdisjoint(memory.kin) for memory in found):
+        name = name_in_program(asked)
+        message = f"{what} changes {name}, which is one of several arrays, and two of them may or may not be the same"
+        raise tracer.error(message, _COPY.format(name), asked.node)
+
+
+def _write_tied(tracer: Tracer, view: View, what: str, asked: View) -> None:
+    """Write the new value of ``view``, which is one of several arrays, into the one that it is. ``asked``: the value
+    into which the program writes."""
     parent, new = view.parent, view.node
     assert parent is not None
     _replace(tracer, [parent], {0: new}, given=None)
@@ -147,7 +170,7 @@ def _write_tied(tracer: Tracer, view: View, what: str) -> None:
 
         target = tracer.proxy(tie.view.node)
         target._view = tie.view
-        write(target, changed, what=what)
+        write(target, changed, what=what, asked=asked)
         tie.source = tie.view.node
 
 
@@ -269,15 +292,20 @@ def _layout(view: View, tracer: Tracer) -> Layout | None:
 Step = tuple[Op, Mapping[str, Any], TensorType]
 
 
-def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place") -> None:
+def write(
+    proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "writing in place", asked: View | None = None
+) -> None:
     """Write ``value`` into the memory of the part of ``proxy`` that ``steps`` select. ``value`` is a node or number
     that can be broadcast to this part and has its dtype, or a function that makes such a node from the node of the
-    current value.
+    current value. ``asked``: for messages, the value into which the program writes; by default that of ``proxy``.
 
     Raises TraceError if the program must not write there, or if it is not known which values change."""
     tracer = proxy.tracer
-    chain = _writable_chain(proxy, what)
+    asked = asked or view_of(proxy)
+    chain = _writable_chain(proxy, what, asked)
     tied = chain.pop(0) and chain[0] if len(chain) > 1 and chain[1].ties else None
+    if tied is not None:
+        _check_tied(tracer, tied, what, asked)
     views: list[View | None] = [*chain, *[None] * len(steps)]
     types: list[Any] = [v.node.type for v in chain] + [step[2] for step in steps]
     ops: list[tuple[Op, Mapping[str, Any]]] = [(v.op, v.attributes) for v in chain[1:]]  # type: ignore[misc]
@@ -318,7 +346,7 @@ def write(proxy: Proxy, value: Any, steps: Sequence[Step] = (), what: str = "wri
     done[0] = _fitted(tracer, new, types[0])
     _replace(tracer, views, done, given=value)
     if tied is not None:
-        _write_tied(tracer, tied, what)
+        _write_tied(tracer, tied, what, asked)
 
 
 def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:
@@ -370,11 +398,11 @@ def replace_root(tracer: Tracer, root: View, node: Node) -> None:
     _replace(tracer, [root], {0: node}, given=None)
 
 
-def _writable_chain(proxy: Proxy, what: str) -> list[View]:
+def _writable_chain(proxy: Proxy, what: str, asked: View) -> list[View]:
     """The views from the memory that a write changes to that of the proxy, each with its current node."""
     tracer = proxy.tracer
     view = view_of(proxy)
-    current_node(view, tracer)
+    current_node(view, tracer, asked)
     chain = [view]
     while chain[-1].parent is not None:
         v = chain[-1]
@@ -415,7 +443,7 @@ def _writable_chain(proxy: Proxy, what: str) -> list[View]:
     if any(v.read_only for v in chain):
         raise _refused(tracer, what, view.node, "NumPy makes read-only (of a diagonal, see np.fill_diagonal)")
     if memory.kin:
-        why = f"{name_in_program(view)} was written to, and may or may not share its memory; see {tracer.place()}"
+        why = f"{name_in_program(asked)} was written to, and may or may not share its memory; see {tracer.place()}"
         leave_in_doubt(tracer, memory.kin, why)
     return chain
 
