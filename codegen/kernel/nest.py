@@ -149,12 +149,12 @@ class Nest:
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
         """Add the loops that compute a reduction at ``level``; returns the local that holds it."""
-        if self.lanes and self.finite is None and _is_searched_twice(node):
+        reduced = joined(node, self.shapes) if self.shapes else node
+        if self.lanes and self.finite is None and _is_searched_twice(reduced, self):
             found = fresh_local(dtypes.int64, "_where")
-            self.levels[level].append(Let(found.name, _place_of_extreme(self, node, level)))
+            self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
             self._remember(node, found, level)
             return found
-        reduced = joined(node, self.shapes) if self.shapes and is_long(node) else node
         most: list[Index] = []
         if self.finite is not None:
             reduced, most = inside(reduced, self._named, self.finite)
@@ -169,7 +169,7 @@ class Nest:
             body = term
         computed = node.body.dtype.compute
         if COMBINATIONS[node.kind].positions:
-            statements, result = _arg_reduction(node, inner, level, body)
+            statements, result = _arg_reduction(reduced, inner, level, body)
         elif self.lanes and _has_lanes(reduced, inner):
             if is_count(reduced) and isinstance(body, Cast):
                 statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, move)
@@ -399,8 +399,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
     if depends or any(isinstance(s, For) for s in inner.levels[-1]):
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
-    places = [inner.place(n) if is_long(node) else n.index[-1] for n in loads]
-    steps = [step.constant for p in places if (step := p.coefficient(variable)) is not None]
+    steps = [step.constant for n in loads if (step := inner.place(n).coefficient(variable)) is not None]
     near = any(step is not None and 0 < step <= MOST_APART for step in steps)
     return near and not any(isinstance(s, Alloc) for s in inner.levels[-1])
 
@@ -417,7 +416,7 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
     """Reduce everything into :data:`LANES` accumulators, then combine these."""
     variable = inner.order[-1]
     is_many = (variable.extent.constant or ACCUMULATORS) >= ACCUMULATORS
-    several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) and computed.is_float else 1
+    several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) else 1
     lanes = Lanes.of(computed, variable.extent, several if is_many else 1)
     total, join = fresh_local(computed, "_a"), functools.partial(combine, node.kind)
 
@@ -447,7 +446,7 @@ def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:
 _SEARCHED = 1024
 
 
-def _is_searched_twice(node: Reduction) -> bool:
+def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     """Whether the position of an extreme value is found by two reductions with lanes: there must be many numbers,
     read in memory order, that cost little."""
     if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
@@ -458,7 +457,7 @@ def _is_searched_twice(node: Reduction) -> bool:
     if dtype.is_bool or dtype.is_complex or dtype.compute is not dtype:
         return False
     loads = [n for n in parts if isinstance(n, Load) and n.index]
-    if not any(load.index[-1].coefficient(variable) == 1 for load in loads):
+    if not any(nest.place(load).coefficient(variable) == 1 for load in loads):
         return False
     return len(parts) <= CHEAP and not any(isinstance(n, (Reduction, CheckedIndex)) for n in parts)
 
@@ -491,7 +490,7 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
         nest.levels[level] += [
             Alloc(best.name, dtype, neutral(kind, dtype)),
             Alloc(start.name, dtypes.int64, expr.const(0, dtypes.int64)),
-            For(block, (*inner.levels[-1], If(_is_better(node.kind, found, best), chooses)), "serial", _SEARCHED),
+            For(block, (*inner.levels[-1], If(is_better(node.kind, found, best), chooses)), "serial", _SEARCHED),
         ]
         inner._forget_inside(level)
         nest.depths.update(inner.depths)
@@ -506,7 +505,7 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
 
 
-def _is_better(kind: str, value: Expr, best: Expr) -> Expr:
+def is_better(kind: str, value: Expr, best: Expr) -> Expr:
     """Whether a value replaces the best one so far; the first NaN does."""
     better = expr.apply(COMBINATIONS[kind].function, value, best)
     if not value.dtype.is_inexact:
@@ -523,7 +522,7 @@ def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tupl
     position = Index.of(0)
     for v in node.variables:
         position = position * v.extent + Index.of(v)
-    better = _is_better(node.kind, value, best)
+    better = is_better(node.kind, value, best)
     first = expr.apply("lt", where, expr.const(0, dtypes.int64))
     inner.levels[-1] += [
         Let(value.name, body),

@@ -377,6 +377,26 @@ class Columns:
         return [self.before, For(self.turn, tuple(statements), kind)]
 
 
+def reads_much(body: Expr) -> bool:
+    """Whether so little is computed of each number that memory is the bottleneck."""
+    return sum(1 for _ in expr.walk(body)) <= _FEW_PARTS
+
+
+def several_rows(
+    start: Index, count: Index, at_once: int, step: Callable[[Sequence[Index]], Sequence[Stmt]]
+) -> list[Stmt]:
+    """Loops over ``count`` rows from ``start``, ``at_once`` at a time and the rest one by one; ``step`` gives the
+    statements for the rows at some places."""
+    whole, rest = (count // at_once) * at_once, count % at_once
+    here, left = Var(fresh_local(dtypes.int64, "_r").name, whole), expr.fresh_var(rest)
+    found: list[Stmt] = []
+    if whole.constant != 0:
+        found.append(For(here, tuple(step([start + Index.of(here) + n for n in range(at_once)])), "serial", at_once))
+    if rest.constant != 0:
+        found.append(For(left, tuple(step([start + whole + Index.of(left)]))))
+    return found
+
+
 def sum_of_rows(
     order: Sequence[Var],
     along: Var,
@@ -398,28 +418,17 @@ def sum_of_rows(
         column = expr.fresh_var(count, "lane")
         return For(column, tuple(make(Index.of(column))), "lanes")
 
-    def step(column: Index) -> list[Stmt]:
-        value = expr.substitute_index(body, {along: first + column} | moved)
-        return [_plus(Local(computed, parts.name, (column,)), value)]
-
     def rows_of(start: Index, count: Index) -> list[Stmt]:
         """Rows of the last loop, several at a time if memory is the bottleneck."""
-        at_once = ROWS if of_row is None and sum(1 for _ in expr.walk(body)) <= _FEW_PARTS else 1
-        whole, rest = (count // at_once) * at_once, count % at_once
-        here = Var(fresh_local(dtypes.int64, "_r").name, whole)
 
-        def several(column: Index) -> list[Stmt]:
-            place, number = {along: first + column}, start + Index.of(here)
-            values = [expr.substitute_index(body, place | {last: number + n}) for n in range(at_once)]
-            return [_plus(Local(computed, parts.name, (column,)), reduce(partial(_binary, "add"), values))]
+        def added(places: Sequence[Index]) -> list[Stmt]:
+            def step(column: Index) -> list[Stmt]:
+                values = [expr.substitute_index(body, {along: first + column, last: place}) for place in places]
+                return [_plus(Local(computed, parts.name, (column,)), reduce(partial(_binary, "add"), values))]
 
-        rows = [row(several)] if of_row is None else of_row({last: start + Index.of(here)}, row(several))
-        found: list[Stmt] = [For(here, tuple(rows), "serial", at_once)] if whole.constant != 0 else []
-        if rest.constant != 0:
-            left = expr.fresh_var(rest)
-            moved[last] = start + whole + Index.of(left)
-            found.append(For(left, (row(step),)))
-        return found
+            return [row(step)] if of_row is None else of_row({last: places[0]}, row(step))
+
+        return several_rows(start, count, ROWS if of_row is None and reads_much(body) else 1, added)
 
     def finished(column: Index) -> list[Stmt]:
         return [store(first + column, expr.cast(wides.value((column,)), computed))]
@@ -429,8 +438,7 @@ def sum_of_rows(
         zero = expr.const(0, computed)
         return [Alloc(parts.name, computed, zero, columns.size, columns.used), *inside, added]
 
-    last, moved = order[-1], dict[Var, Index]()
-    cut = len(order) - 1
+    last, cut = order[-1], len(order) - 1
     statements: list[Stmt]
     if last.extent.constant is not None and last.extent.constant <= SERIAL:
         terms = max(last.extent.constant, 1)

@@ -10,6 +10,7 @@ are computed one at a time before and after these. None for groups of another fo
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,27 @@ from typing import TypeAlias
 
 from fxlite.codegen.kernel.bounds import span
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
-from fxlite.codegen.kernel.nest import combine, neutral
-from fxlite.codegen.kernel.sums import COLUMNS, Columns, is_long, joined, sum_of_rows
+from fxlite.codegen.kernel.nest import combine, is_better, neutral
+from fxlite.codegen.kernel.sums import (
+    COLUMNS,
+    MOST_COLUMNS,
+    ROWS,
+    Columns,
+    is_long,
+    joined,
+    reads_much,
+    several_rows,
+    sum_of_rows,
+)
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Value, Var, extremum, flatten
+from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 
 MOST_ELEMENTS = 64
 """The most elements of a window if those of adjacent results are not adjacent."""
-MOST_COLUMNS = 11
+WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
 MOST_STEP = 4
 """The largest distance in memory between what adjacent results read; if they are further apart, SIMD is not faster."""
@@ -92,6 +103,10 @@ def window_rows(
             window.rows, along, window.body, computed, stored, kind, of_row if checks or window.row_conditions else None
         )
         return _around(space, sums)
+    if COMBINATIONS[reduction.kind].positions:
+        if checks or window.column is not None or window.row_conditions or window.bounds:
+            return None
+        return _around(space, _places(window, along, stored, kind))
     elements: list[_Element] = []
     for number in range(1 if window.column is None else window.column.extent.constant or 0):
         env = {} if window.column is None else {window.column: Index.of(number)}
@@ -154,7 +169,8 @@ def _inside(
     if last <= first:
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
-    columns = Columns.of(expr.fresh_var(last - first), COLUMNS)
+    several = not checks and _takes_several_rows(window, elements)
+    columns = Columns.of(expr.fresh_var(last - first), MOST_COLUMNS if several else COLUMNS)
     totals = fresh_local(dtype, "_a")
 
     def row(make: _Stored, bounds: Sequence[Index] = ()) -> For:
@@ -169,8 +185,55 @@ def _inside(
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
     start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size, columns.used)
-    steps = _rows(window, [row(step(body), bounds) for body, bounds in elements], checks)
+    if several:
+        *outer, rows = window.rows
+        body = elements[0][0]
+
+        def of_rows(places: Sequence[Index]) -> list[Stmt]:
+            values = [expr.substitute_index(body, {rows: place}) for place in places]
+            return [row(step(functools.reduce(functools.partial(combine, kind), values)))]
+
+        steps = _loops(outer, several_rows(Index.of(0), rows.extent, ROWS, of_rows))
+    else:
+        steps = _rows(window, [row(step(body), bounds) for body, bounds in elements], checks)
     return columns.loop([start, *steps, row(stored)], kind_of_turns)
+
+
+def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], kind_of_turns: str) -> list[Stmt]:
+    """The positions of extreme values: the best ones so far of a row and where they are, compared with another row at
+    a time."""
+    kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
+    count = product(v.extent for v in window.rows).constant
+    is_small = dtype.itemsize <= dtypes.int32.itemsize and count is not None and count < 2**31
+    counted = dtypes.int32 if is_small else dtypes.int64  # as wide as the values, if possible: the same vectors
+    columns = Columns.of(along, COLUMNS)
+    best, where, value = fresh_local(dtype, "_best"), fresh_local(counted, "_where"), fresh_local(dtype, "_t")
+    position = Index.of(0)
+    for v in window.rows:
+        position = position * v.extent + Index.of(v)
+
+    def row(make: Callable[[Index, Local, Local], Sequence[Stmt]]) -> For:
+        lane = expr.fresh_var(columns.count, "lane")
+        at = (Index.of(lane),)
+        known = Local(dtype, best.name, at), Local(counted, where.name, at)
+        return For(lane, tuple(make(columns.first + lane, *known)), "lanes")
+
+    def step(place: Index, best: Local, where: Local) -> list[Stmt]:
+        here = expr.cast(expr.index_value(position), counted)
+        better = fresh_local(dtypes.bool_, "_better")
+        return [
+            Let(value.name, expr.substitute_index(window.body, {along: place})),
+            Let(better.name, is_better(kind, value, best)),
+            Assign(best, expr.where(better, value, best)),
+            Assign(where, expr.where(better, here, where)),
+        ]
+
+    start = [
+        Alloc(best.name, dtype, neutral(kind, dtype), columns.size, columns.used),
+        Alloc(where.name, counted, expr.const(0, counted), columns.size, columns.used),
+    ]
+    last = row(lambda place, _, where: [stored(place, expr.cast(where, window.reduction.dtype))])
+    return columns.loop([*start, *_loops(window.rows, [row(step)]), last], kind_of_turns)
 
 
 def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored: _Stored) -> list[Stmt]:
@@ -194,10 +257,22 @@ def _rows(window: _Window, steps: list[Stmt], checks: Sequence[Let] = ()) -> lis
     """The steps for each row of a window that lies inside the image."""
     if window.row_conditions:
         steps = [If(expr.both(*window.row_conditions), tuple(steps))]
-    steps = [*checks, *steps]
-    for variable in reversed(window.rows):
-        steps = [For(variable, tuple(steps))]
-    return steps
+    return _loops(window.rows, [*checks, *steps])
+
+
+def _loops(variables: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
+    for variable in reversed(variables):
+        statements = [For(variable, tuple(statements))]
+    return statements
+
+
+def _takes_several_rows(window: _Window, elements: Sequence[_Element]) -> bool:
+    """Whether several rows are combined at a time, which reads memory faster: there are many, the order does not
+    matter, and little is computed of each number, as of integers (a maximum of floats looks for NaN)."""
+    if window.column is not None or window.row_conditions or not window.rows or any(bounds for _, bounds in elements):
+        return False
+    is_many = (window.rows[-1].extent.constant or 2 * ROWS) >= 2 * ROWS
+    return is_many and not window.body.dtype.is_inexact and reads_much(window.body)
 
 
 def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
@@ -210,7 +285,7 @@ def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
 
 def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) -> _Window | None:
     """The reduction as one over windows, if it has that form."""
-    if COMBINATIONS[reduction.kind].positions or reduction.body.dtype.is_bool:
+    if reduction.body.dtype.is_bool:
         return None
     body, conditions = _split(reduction)
     if any(isinstance(n, (CheckedIndex, Reduction)) for n in expr.walk(body)):
@@ -218,7 +293,7 @@ def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) 
     if any(isinstance(n, Load) and n.guard is not None for n in expr.walk(body)):
         return None
     sizes = [v.extent.constant or 0 for v in reduction.variables]
-    small = 2 <= math.prod(sizes) <= MOST_ELEMENTS and sizes[-1] <= MOST_COLUMNS
+    small = 2 <= math.prod(sizes) <= MOST_ELEMENTS and sizes[-1] <= WINDOW_COLUMNS
     if not _is_along(body, along, shapes, MOST_STEP if small else 1):
         return None
     beside = small and not _is_alone(body, conditions, along)

@@ -55,6 +55,30 @@ def test_long_rows_are_searched_in_lanes() -> None:
     assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "i8", "u1"])
+def test_places_across_rows(dtype: str) -> None:
+    """Along other axes than the last one, of all axes, and of several: a row of results is compared with a row at a
+    time, and axes that are adjacent in memory are one loop."""
+    x = rows(dtype, 70)[:, :60].reshape(9, 5, 12).copy()
+    x[:, 1, 3], x[4:, 2, 5] = x.min(), x.max()
+
+    def program(x):
+        return x.argmax(0), x.argmin(1), x.argmax(), x.argmin(-2), x.max((1, 2)), x.min(), x.max((0, 1)), x.min(1)
+
+    agree(program, x)
+    agree(
+        lambda x: (x.argmax(0), x.argmin(1), x.argmax(), x.min()),
+        x,
+        types=[f"{fx.TensorType((), x.dtype).dtype}[A,B,C]"],
+    )
+    text = "".join(fx.compile(lambda x: x.argmax(1), x="f32[2,21,40,50]").sources.values())
+    assert "where[lane]" in text and "int32_t where[" in text
+    text = "".join(fx.compile(lambda x: (x.argmax(), x.max()), x="f32[70,40]").sources.values())
+    assert "where = -1" not in text and text.count("< 2800; block += ") >= 1
+    text = "".join(fx.compile(lambda x: x.max(0), x="i64[70,400]").sources.values())
+    assert "r += 4" in text
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_many_accumulators(dtype: str) -> None:
     """The largest and least of long rows, a NaN wherever it stands; some numbers are left for fewer accumulators."""

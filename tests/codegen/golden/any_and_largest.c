@@ -35,18 +35,33 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        int32_t lanes[16];
-        for (int e = 0; e < 16; ++e) lanes[e] = INT32_MIN;
+        int32_t lanes[64];
+        for (int e = 0; e < 64; ++e) lanes[e] = INT32_MIN;
         int32_t others = INT32_MIN;
-        const int64_t count = (N / 16)*16;
-        for (int64_t block = 0; block < count; block += 16) {
+        const int64_t count = (N / 64)*64;
+        for (int64_t block = 0; block < count; block += 64) {
             #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
+            for (int64_t lane = 0; lane < 64; ++lane) {
                 lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + block + lane]);
             }
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 32]);
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 16]);
+        }
+        const int64_t count1 = (N / 16)*16;
+        for (int64_t block = 0; block < count1 - count; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + count + block + lane]);
+            }
+        }
         for (int64_t rest = 0; rest < N % 16; ++rest) {
-            others = fx_maximum_i32(others, x[i*N + count + rest]);
+            others = fx_maximum_i32(others, x[i*N + count1 + rest]);
         }
         #pragma omp simd
         for (int64_t lane = 0; lane < 8; ++lane) {

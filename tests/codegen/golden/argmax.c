@@ -53,22 +53,39 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             }
         }
         const int64_t count = fx_min(1024, N - part);
-        int32_t lanes[16];
-        for (int e = 0; e < 16; ++e) lanes[e] = 2147483647;
+        int32_t lanes[64];
+        for (int e = 0; e < 64; ++e) lanes[e] = 2147483647;
         int32_t others = 2147483647;
-        const int64_t count1 = fx_floor_div(count, 16)*16;
-        for (int64_t block = 0; block < count1; block += 16) {
+        const int64_t count1 = fx_floor_div(count, 64)*64;
+        for (int64_t block = 0; block < count1; block += 64) {
             #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
+            for (int64_t lane = 0; lane < 64; ++lane) {
                 const float t0 = x[i*N + part + block + lane];
                 lanes[lane] = fx_minimum_i32(lanes[lane],
                     ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(block + lane) : 1024));
             }
         }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 32; ++lane) {
+            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 32]);
+        }
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 16]);
+        }
+        const int64_t count2 = fx_floor_div(count, 16)*16;
+        for (int64_t block = 0; block < count2 - count1; block += 16) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                const float t0 = x[i*N + part + count1 + block + lane];
+                lanes[lane] = fx_minimum_i32(lanes[lane],
+                    ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count1 + block + lane) : 1024));
+            }
+        }
         for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-            const float t0 = x[i*N + part + count1 + rest];
+            const float t0 = x[i*N + part + count2 + rest];
             others = fx_minimum_i32(others, ((t0 == best || fx_isnan_f32(t0))
-                ? (int32_t)(count1 + rest) : 1024));
+                ? (int32_t)(count2 + rest) : 1024));
         }
         #pragma omp simd
         for (int64_t lane = 0; lane < 8; ++lane) {

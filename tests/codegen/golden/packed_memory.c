@@ -59,12 +59,22 @@ static void k2_cumsum_1(const float *restrict cumsum, float *restrict cumsum_1) 
 /* sum: f32 = sum
  * program.py:2 */
 static void k3_sum(const float *restrict cumsum, float *restrict sum) {
-    float total = 0.0f;
-    for (int64_t r = 0; r < 6; ++r) {
-        for (int64_t s = 0; s < 8; ++s) {
-            total += cumsum[r*8 + s];
+    float lanes[16] = {0};
+    for (int64_t block = 0; block < 48; block += 16) {
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] += cumsum[block + lane];
         }
     }
+    #pragma omp simd
+    for (int64_t lane = 0; lane < 8; ++lane) {
+        lanes[lane] += lanes[lane + 8];
+    }
+    #pragma omp simd
+    for (int64_t lane = 0; lane < 4; ++lane) {
+        lanes[lane] += lanes[lane + 4];
+    }
+    const float total = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
     sum[0] = total;
 }
 

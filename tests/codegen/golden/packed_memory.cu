@@ -144,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(1) packed_memory_k2_cumsum_1(
 extern "C" __global__ void __launch_bounds__(64) packed_memory_k3_sum(
     const float *__restrict__ cumsum, float *__restrict__ sum) {
     float total = 0.0f;
-    for (int64_t position = threadIdx.x; position < 48; position += blockDim.x) {
-        total += cumsum[position];
+    for (int64_t r = threadIdx.x; r < 48; r += blockDim.x) {
+        total += cumsum[r];
     }
     total = fx_block_sum(total);
     if (threadIdx.x == 0) sum[0] = total;
