@@ -452,6 +452,28 @@ def test_few_columns_of_a_transposed_matrix() -> None:
         np.testing.assert_allclose(function(x, y), program(x, y), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize(("k", "m", "n", "batch"), [(70, 90, 12, ()), (130, 257, 64, (3,)), (300, 40, 33, (2,))])
+def test_some_columns_of_a_transposed_matrix(k: int, m: int, n: int, batch: tuple[int, ...]) -> None:
+    """Up to a quarter of its rows, they are rows of the transposed product; beyond that a transposed matrix is copied
+    whole lines of what is stored at a time."""
+    x, y = (np.random.default_rng(n).normal(size=(*batch, k, size)) for size in (m, n))
+    program = lambda x, y: np.tanh(x.swapaxes(-1, -2) @ y + 1)  # noqa: E731
+    function = fx.compile(program, x, y, threads=2)
+    text = "".join(function.sources.values())
+    assert ("min(32, 40 - row_0)" in text) == (4 * n > m)
+    np.testing.assert_allclose(function(x, y), program(x, y), rtol=1e-11, atol=1e-11)
+
+
+def test_rows_pages_apart_are_copied_for_several_panels() -> None:
+    """A single panel reads each of them once."""
+    x = np.random.default_rng(0).normal(size=(40, 512))
+    for columns, is_copied in ((32, False), (33, True)):
+        y = np.random.default_rng(columns).normal(size=(512, columns))
+        function = fx.compile(lambda x, y: x @ y, x, y)
+        assert ("a_rows" in "".join(function.sources.values())) == is_copied
+        np.testing.assert_allclose(function(x, y), x @ y, rtol=1e-11, atol=1e-11)
+
+
 def test_a_matrix_by_a_vector() -> None:
     """Four rows at a time, where nothing but the product reads what was computed before."""
     x, y = (np.random.default_rng(9).normal(size=size) for size in ((70, 300), 300))

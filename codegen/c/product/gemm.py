@@ -59,6 +59,9 @@ SUM_BLOCKS = constant("matrix", "SUM_BLOCKS")
 SMALL_ROWS = 128 << 10
 """Bytes of A that fit in half of any second-level cache."""
 
+TURNED_ROWS = 32
+"""Rows of a transposed A that are copied at a time: whole vectors of the lines in which they are stored."""
+
 Finish = Callable[[Product, Place], None]
 
 _ZERO = Index.of(0)
@@ -199,10 +202,19 @@ class _Floats(Product):
         """Copy A's rows, if the tile cannot read them in place."""
         spec, body = self.spec, self.body
         body.comment(f"The rows of A, {'in bf16' if spec.bf16 else 'side by side'}.")
-        with body.shared([*spec.batch, ("tile_index", self.row_tiles)], directive, clauses) as found:
-            *batch, tile = found
+        turned = spec.a.row_stride.constant == 1 and not spec.bf16 and spec.row_start is None
+        parts = ("block", divide_up(spec.m, TURNED_ROWS)) if turned else ("tile_index", self.row_tiles)
+        with body.shared([*spec.batch, parts], directive, clauses) as found:
+            *batch, part = found
             self.name_batch(batch)
-            at = self.in_tile(self.blank(tuple(batch)), tile)
+            at = self.blank(tuple(batch))
+            if turned:
+                row_0 = body.let("row_0", part * TURNED_ROWS, like=spec.m)
+                at = replace(
+                    at, row_0=row_0, rows=body.let("rows", smaller(TURNED_ROWS, spec.m - row_0), "int", spec.m)
+                )
+            else:
+                at = self.in_tile(at, part)
             target = self.copied_row(at)
             pack = "round_rows_bf16" if spec.bf16 else f"pack_rows_{spec.ctype}"
             pack = "pair_rows_bf16" if spec.a_is_bf16 else pack

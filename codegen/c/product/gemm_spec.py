@@ -318,7 +318,7 @@ def copies_a(spec: GemmSpec) -> bool:
     if "left rows" in spec.measured:
         return spec.measured["left rows"] == "copied"
     stride = spec.a.row_stride.constant
-    if stride is None or at_most(spec.m, 6):
+    if stride is None or at_most(spec.m, 6) or at_most(spec.n, PANEL_COLUMNS):
         return False
     step = stride * ITEM_BYTES[spec.ctype]
     return step > 0 and step % 4096 == 0

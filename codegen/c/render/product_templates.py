@@ -116,8 +116,10 @@ def render_gemm_node(
 
 def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
     """Whether rows of the left operand, which are in many pieces, would have to be copied for a few columns: those
-    columns are rows of the transposed product, whose other matrix is read in place."""
-    if p.m is None or not at_most(p.n.extent, STRIP_ROWS):
+    columns are rows of the transposed product, whose other matrix is read in place, or packed row by row."""
+    if p.m is None or not at_most(p.n.extent, MOST_TURNED):
+        return False
+    if not at_most(p.n.extent, STRIP_ROWS) and not p.n.extent * 4 <= p.m.extent:
         return False
     left = address(p.a, c.buffer(p.a.buffer))
     return left.coefficient(p.m) == 1 and left.coefficient(p.k) != 1
@@ -144,6 +146,10 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
     dtype = np.dtype(np.uint32) if parts else array.dtype
     size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
     return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill)
+
+
+MOST_TURNED = 64
+"""The most columns of a product that is computed as its transpose, so that few rows are copied and not many."""
 
 
 # -- of floats -------------------------------------------------------------------------------------

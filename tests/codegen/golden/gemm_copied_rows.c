@@ -23,9 +23,9 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
     #pragma omp parallel for collapse(2) schedule(static) num_threads(n_threads) \
             if (n_threads > 1 && (M + 2)*B*K*20 > PARALLEL_PRODUCTS)
     for (int64_t batch = 0; batch < B; ++batch) {
-        for (int64_t tile_index = 0; tile_index < row_tiles; ++tile_index) {
-            const int64_t row_0 = tile_index*M / row_tiles;
-            const int rows = (int)((tile_index + 1)*M / row_tiles - row_0);
+        for (int64_t block = 0; block < (M + 31) / 32; ++block) {
+            const int64_t row_0 = block*32;
+            const int rows = (int)fx_min(32, M - row_0);
             pack_rows_float(rows, K, x + batch*K*M + row_0, 1, M,
                 a_rows + (batch*M + row_0)*a_pitch, a_pitch);
         }
