@@ -130,6 +130,10 @@ MOST_STEPS = 6
 _OF_PLACES = ("creation", "pointwise", "view")
 #: Rows, and elements of a row, from which a reduction of rows gets loops of its own beside another one.
 FEW_ROWS = 8
+#: Bytes after which addresses share the lines of a first-level cache.
+PAGE = 4096
+#: Fewer elements are not copied into another order before they are reduced.
+FEW_ELEMENTS = 4096
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
 
@@ -470,16 +474,21 @@ class _Grouping:
             return False
         if invert(indices[0], found.space, node.type) is None:
             return False
+        if node.target.is_matrix_product and _stores_columns(indices[0], found):
+            return False
         found.anchor = node
         return True
 
     def _view_fits(self, node: Node, found: Group) -> bool:
-        """True if the view can join. A view costs nothing in loops, unless a sliding window would read elements
-        that are not adjacent once for each of its places. Before a contraction it must stay one strided access."""
+        """True if the view can join. A view costs nothing in loops, unless a sliding window, or a reduction and what
+        is computed with it, would read elements that are not adjacent several times. Before a contraction it must
+        stay one strided access."""
         if found.kind == "control":
             return False
         if found.anchor is None or not self._is_operand(node, found):
             indices = found.reads[node]
+            if _reduces_columns(node, found):
+                return False
             return len(indices) <= MOST_READS and not any(_overlaps(i) and _breaks_rows(node, i) for i in indices)
         if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
@@ -542,6 +551,18 @@ def part_of_control(node: Node) -> Node | None:
     return source if is_part else None
 
 
+def _stores_columns(index: MultiIndex, found: Group) -> bool:
+    """True if a group would store each row of a product across rows of its result that are whole pages apart: these
+    compete for the same few lines of a cache, and to bring the product into this order afterwards takes less."""
+    type, along = found.root.type, index[-1].variables()
+    size, count = product(type.shape).constant, product(v.extent for v in along).constant
+    if not along or (size or FEW_ELEMENTS) < FEW_ELEMENTS or (count or FEW_ROWS) < FEW_ROWS:
+        return False
+    place = flatten(found.index, type.shape)
+    steps = [None if (step := place.coefficient(v)) is None else step.constant for v in along]
+    return all(step and step * type.dtype.itemsize % PAGE == 0 for step in steps)
+
+
 def _only_elementwise(found: Group) -> bool:
     """True if the group could be the epilogue of a contraction."""
     return all(m.target.kind in ("pointwise", "view", "gather") for m in found.members)
@@ -557,6 +578,28 @@ def _breaks_rows(node: Node, index: MultiIndex) -> bool:
 
     element_of(node, index, on_read)
     return not all(found)
+
+
+def _reduces_columns(node: Node, found: Group) -> bool:
+    """True if a group with a reduction reads long rows of a view, several times, that are not adjacent in memory, as a
+    layer norm of channels that come first: the elements of a row may all compete for the same lines of a cache."""
+    indices = found.reads[node]
+    if len(indices) < 2 or not any(m.target.kind == "reduction" for m in found.members):
+        return False
+    row, size = Index.of(node.type.shape[-1]).constant, product(node.type.shape).constant
+    if (row is not None and row < FEW_ROWS) or (size is not None and size < FEW_ELEMENTS):
+        return False
+    places: list[bool] = []
+
+    def on_read(read: Node, at: MultiIndex) -> Expr:
+        along = inner.intersection(*(i.variables() for i in at[-1:]))
+        places.append(not along and any(inner & i.variables() for i in at))
+        return Load(read.type.dtype, read.name, at)
+
+    for index in indices:
+        inner = index[-1].variables()
+        element_of(node, index, on_read)
+    return all(places)
 
 
 def _overlaps(index: MultiIndex) -> bool:

@@ -93,3 +93,27 @@ def test_windows_read_rows(turned: bool, kernels: int) -> None:
     x = np.random.default_rng(0).standard_normal((2, 7, 6, 5) if turned else (2, 14, 6, 5)).astype("f4")
     assert len(fx.compile(agree(program, x)).kernels) == kernels
     assert len(fx.compile(agree(lambda x: np.transpose(x, (0, 2, 3, 1)) * 2, x)).kernels) == 1
+
+
+def test_long_rows_that_are_reduced_are_adjacent() -> None:
+    """A layer norm of channels that come first is one of a copied image: the channels of a pixel would compete for a
+    few lines of the cache, in each of its three passes. One pass is not worth a copy, nor is a small image."""
+
+    def layer_norm(x: Any) -> Any:
+        image = np.transpose(x, (0, 2, 3, 1))
+        centred = image - image.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-6)
+
+    for edge, kernels in ((16, 2), (8, 1)):
+        x = np.random.default_rng(edge).standard_normal((1, 24, edge, edge)).astype("f4")
+        assert len(fx.compile(agree(layer_norm, x)).kernels) == kernels
+        assert len(fx.compile(agree(lambda x: np.transpose(x, (0, 2, 3, 1)).mean(-1) * 2, x)).kernels) == 1
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(1024, 2), (1000, 1)])
+def test_products_are_not_stored_in_columns_that_are_pages_apart(rows: int, kernels: int) -> None:
+    """They are stored as they are computed, and brought into the other order by a kernel of its own."""
+    x, y, z = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((rows, 20), (20, 24), (24, rows)))
+    assert len(fx.compile(agree(lambda x, y, z: (x @ y).T + z, x, y, z)).kernels) == kernels
+    heads = lambda x, y: (x @ y).reshape(rows, 3, 8).transpose(1, 2, 0) * 2  # noqa: E731
+    assert len(fx.compile(agree(heads, x, y)).kernels) == kernels
