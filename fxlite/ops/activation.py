@@ -44,13 +44,13 @@ def silu(x: Tensor) -> Tensor:
     return x * sigmoid_reference(x)
 
 
-def _infer_gelu(x: TensorType, approximate: str = "none") -> TensorType:
+def _infer_gelu(x: TensorType, approximate: str) -> TensorType:
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f'approximate must be "none" or "tanh", not {approximate!r}')
     return same_type(x)
 
 
-def _gelu(x: Any, approximate: str = "none") -> Any:
+def _gelu(x: Any, approximate: str) -> Any:
     if approximate == "tanh":
         inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
         return x * 0.5 * (ops.tanh(inner) + 1.0)
@@ -81,7 +81,7 @@ def relu6(x: Tensor) -> Tensor:
 
 
 @_activation(
-    lambda x, min_val=-1.0, max_val=1.0: ops.clip(x, min_val, max_val),
+    lambda x, min_val, max_val: ops.clip(x, min_val, max_val),
     "min_val=-2.0 max_val=0.5",
     numpy="np.clip x min_val max_val",
 )
@@ -106,7 +106,7 @@ def hardswish(x: Tensor) -> Tensor:
     return x * (np.minimum(np.maximum(x + 3, 0), 6) / 6)
 
 
-def _elu(x: Any, alpha: float = 1.0) -> Any:
+def _elu(x: Any, alpha: float) -> Any:
     return ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0)) * alpha)
 
 
@@ -126,16 +126,14 @@ def selu(x: Tensor) -> Tensor:
     return _SELU_SCALE * np.where(x > 0, x, _SELU_ALPHA * np.expm1(x))
 
 
-@_activation(
-    lambda x, alpha=1.0: ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha), "alpha=2.0"
-)
+@_activation(lambda x, alpha: ops.where(x > 0, x, ops.expm1(ops.minimum(x, 0.0) * (1 / alpha)) * alpha), "alpha=2.0")
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """``maximum(x, 0) + minimum(alpha * (exp(x / alpha) - 1), 0)``."""
     return np.maximum(x, 0) + np.minimum(alpha * np.expm1(x / alpha), 0)
 
 
 @_activation(
-    lambda x, negative_slope=0.01: ops.where(x > 0, x, x * negative_slope),
+    lambda x, negative_slope: ops.where(x > 0, x, x * negative_slope),
     "negative_slope=0.2",
     scales=True,
     onnx="LeakyRelu alpha=negative_slope",
@@ -212,7 +210,7 @@ def tanhshrink(x: Tensor) -> Tensor:
 
 @composite(
     infer=same_type,
-    expansion=lambda x, lambd=0.5: ops.where(ops.abs(x) <= lambd, 0.0, x),
+    expansion=lambda x, lambd: ops.where(ops.abs(x) <= lambd, 0.0, x),
     samples=_samples("lambd=1.0"),
     bad=_BAD,
 )
@@ -222,10 +220,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @composite(
-    infer=same_type,
-    expansion=lambda x, lambd=0.5: x - ops.clip(x, -lambd, lambd),
-    samples=_samples("lambd=1.0"),
-    bad=_BAD,
+    infer=same_type, expansion=lambda x, lambd: x - ops.clip(x, -lambd, lambd), samples=_samples("lambd=1.0"), bad=_BAD
 )
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
     """``x`` moved toward 0 by ``lambd``; 0 where ``|x| <= lambd``."""
@@ -249,7 +244,7 @@ def logsigmoid(x: Tensor) -> Tensor:
     return -np.logaddexp(0, -x)
 
 
-def _infer_glu(x: TensorType, axis: int = -1) -> TensorType:
+def _infer_glu(x: TensorType, axis: int) -> TensorType:
     require_float(x, "x")
     axis = normalize_axis(axis, x.rank)
     size = x.shape[axis]
@@ -259,7 +254,7 @@ def _infer_glu(x: TensorType, axis: int = -1) -> TensorType:
     return x.with_shape((*x.shape[:axis], half, *x.shape[axis + 1 :]))
 
 
-def _glu(x: Any, axis: int = -1) -> Any:
+def _glu(x: Any, axis: int) -> Any:
     half = x.shape[axis] // 2
     first = ops.slice(x, axis=axis, start=0, stop=half)
     return first * ops.sigmoid(ops.slice(x, axis=axis, start=half, stop=x.shape[axis]))

@@ -19,14 +19,14 @@ EMPTY_ROWS = ("zero", "nan")
 
 
 def _infer(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    attn_mask: Any = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    empty_rows: str = "zero",
-    masked_score: float = -math.inf,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    is_causal: bool,
+    empty_rows: str,
+    masked_score: float,
+    **others: Any,
 ) -> TensorType:
     for name, operand in (("query", query), ("key", key), ("value", value)):
         require_float(operand, name)
@@ -55,14 +55,7 @@ def _infer(
 
 
 def _attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    empty_rows: str = "zero",
-    masked_score: float = -math.inf,
+    query: Any, key: Any, value: Any, attn_mask: Any, is_causal: bool, scale: Any, empty_rows: str, masked_score: float
 ) -> Any:
     if scale is None:
         width = query.shape[-1]

@@ -139,13 +139,13 @@ _SOFTMAX_SAMPLES = [
 _SOFTMAX_BAD = [Bad("f32[3,4]", axis=2, match="out of range"), Bad("i32[3,4]", axis=1, match="must be a float")]
 
 
-def _along_axis(x: TensorType, axis: int = -1, **attributes: Any) -> TensorType:
+def _along_axis(x: TensorType, axis: int, **attributes: Any) -> TensorType:
     require_float(x, "x")
     normalize_axis(axis, x.rank)
     return x
 
 
-def _softmax(x: Any, axis: int = -1) -> Any:
+def _softmax(x: Any, axis: int) -> Any:
     e = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
     return e / ops.sum(e, axis=axis, keepdims=True)
 
@@ -167,7 +167,7 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     return e / e.sum(axis=axis, keepdims=True)
 
 
-def _log_softmax(x: Any, axis: int = -1) -> Any:
+def _log_softmax(x: Any, axis: int) -> Any:
     shifted = x - ops.max(x, axis=axis, keepdims=True)
     return shifted - ops.log(ops.sum(ops.exp(shifted), axis=axis, keepdims=True))
 
@@ -184,7 +184,7 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     return wide - np.log(np.exp(wide).sum(axis=axis, keepdims=True))
 
 
-def _reduced(x: TensorType, axis: Any, keepdims: bool = False) -> TensorType:
+def _reduced(x: TensorType, axis: Any, keepdims: bool) -> TensorType:
     require_float(x, "x")
     return TensorType(reduced_shape(x, axis, keepdims), x.dtype)
 
@@ -196,7 +196,7 @@ def drop_axes(x: Any, axis: Any, rank: int) -> Any:
     return x
 
 
-def _logsumexp(x: Any, axis: Any, keepdims: bool = False) -> Any:
+def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
     largest = ops.max(x, axis=axis, keepdims=True)
     shift = ops.where(ops.isinf(largest), 0.0, largest)
     result = ops.log(ops.sum(ops.exp(x - shift), axis=axis, keepdims=True)) + shift
@@ -220,11 +220,11 @@ def logsumexp(x: Tensor, axis: Axis, keepdims: bool = False) -> Tensor:
 
 
 # -- variance and norms ----------------------------------------------------------------------------
-def _infer_var(x: TensorType, axis: Any = None, correction: int = 0, keepdims: bool = False) -> TensorType:
+def _infer_var(x: TensorType, axis: Any, correction: int, keepdims: bool) -> TensorType:
     return TensorType(reduced_shape(x, axis, keepdims), result_dtype(x.dtype))
 
 
-def _var(x: Any, axis: Any = None, correction: int = 0, keepdims: bool = False) -> Any:
+def _var(x: Any, axis: Any, correction: int, keepdims: bool) -> Any:
     square = ops.square(x - ops.mean(x, axis=axis, keepdims=True))
     if correction == 0:
         return ops.mean(square, axis=axis, keepdims=keepdims)
@@ -260,7 +260,7 @@ def _norm(x: Any, p: float, axis: int) -> Any:
     return ops.pow(ops.sum(ops.pow(ops.abs(x), p), axis=axis, keepdims=True), 1.0 / p)
 
 
-def _normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any:
+def _normalize(x: Any, p: float, axis: int, eps: float) -> Any:
     return x / ops.maximum(_norm(x, p, axis), eps)
 
 
@@ -280,13 +280,13 @@ def normalize(x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T
     return x / np.maximum(np.linalg.norm(x, ord=p, axis=axis, keepdims=True), x.dtype.type(eps))
 
 
-def _infer_cosine(x: TensorType, y: TensorType, axis: int = 1, eps: float = 1e-8) -> TensorType:
+def _infer_cosine(x: TensorType, y: TensorType, axis: int, eps: float) -> TensorType:
     require_float(x, "x")
     both = TensorType(broadcast_shapes(x.shape, y.shape), x.dtype)
     return TensorType(reduced_shape(both, normalize_axis(axis, both.rank), False), x.dtype)
 
 
-def _cosine(x: Any, y: Any, axis: int = 1, eps: float = 1e-8) -> Any:
+def _cosine(x: Any, y: Any, axis: int, eps: float) -> Any:
     lengths = [ops.maximum(_norm(v, 2.0, axis), eps) for v in (x, y)]
     return ops.sum((x / lengths[0]) * (y / lengths[1]), axis=axis)
 
@@ -332,7 +332,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @flatten.infer
-def _(x: TensorType, start_dim: int = 0, end_dim: int = -1) -> TensorType:
+def _(x: TensorType, start_dim: int, end_dim: int) -> TensorType:
     if not x.rank:
         return x.with_shape((1,))
     start, end = (normalize_axis(a, x.rank) for a in (start_dim, end_dim))
@@ -343,7 +343,7 @@ def _(x: TensorType, start_dim: int = 0, end_dim: int = -1) -> TensorType:
 
 
 @flatten.expansion
-def _(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def _(x: Any, start_dim: int, end_dim: int) -> Any:
     given = TensorType(tuple(shapes.normalize(d) for d in x.shape), dtypes.dtype(x.dtype))
     wanted: TensorType = flatten.result_type({"x": given, "start_dim": start_dim, "end_dim": end_dim})
     return ops.reshape(x, tuple(shapes.for_user(d) for d in wanted.shape))

@@ -171,7 +171,7 @@ def linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None) -> Tensor:
 
 
 @linear.infer
-def _(x: Any, weight: Any, bias: Any = None) -> TensorType:
+def _(x: Any, weight: Any, bias: Any) -> TensorType:
     x, weight = _tensor(x, "x"), _tensor(weight, "weight")
     if x.rank == 0:
         raise ShapeError("x is rank 0: linear takes [..., in]")
@@ -196,7 +196,7 @@ def require_bias(bias: Any, outputs: Any) -> None:
 
 
 @linear.body
-def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None) -> Expr:
+def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None) -> Expr:
     result = common_dtype(x, weight, bias)
     computed = result.compute
 
@@ -211,7 +211,7 @@ def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None) -> E
 
 
 @linear.expansion
-def _(x: Any, weight: Any, bias: Any = None) -> Any:
+def _(x: Any, weight: Any, bias: Any) -> Any:
     result = common_dtype(x, weight, bias)
     x, weight, bias = (_computed(v, result) for v in (x, weight, bias))
     total = matmul(x, lookup("permute")(weight, (1, 0)))

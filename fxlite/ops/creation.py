@@ -78,14 +78,14 @@ def _(shape: Any, value: Any, dtype: Any = None) -> Any:
 
 
 @full.infer
-def _(shape: Any, value: Any, dtype: Any = None) -> TensorType:
+def _(shape: Any, value: Any, dtype: Any) -> TensorType:
     target = _default_dtype(value) if dtype is None else dtype
     _fill(value, target)
     return _created(shape, target)
 
 
 @full.body
-def _(i: MultiIndex, shape: Any, value: Any, dtype: Any = None) -> Expr:
+def _(i: MultiIndex, shape: Any, value: Any, dtype: Any) -> Expr:
     target = _default_dtype(value) if dtype is None else dtype
     if is_expression(value):
         return expr.cast(expr.index_value(value), target)
@@ -171,7 +171,7 @@ def _(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
 
 
 @arange.infer
-def _(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> TensorType:
+def _(start: Any, stop: Any, step: Any, dtype: Any) -> TensorType:
     first, last = _bounds(start, stop)
     target = _default_dtype(first, last, step) if dtype is None else dtype
     if target.is_bool:
@@ -180,7 +180,7 @@ def _(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> TensorT
 
 
 @arange.body
-def _(i: MultiIndex, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Expr:
+def _(i: MultiIndex, start: Any, stop: Any, step: Any, dtype: Any) -> Expr:
     first, last = _bounds(start, stop)
     target = _default_dtype(first, last, step) if dtype is None else dtype
     if float not in map(type, (first, last, step)):

@@ -904,7 +904,7 @@ def _(x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 @clip.infer
-def _(x: Any, min: Any = None, max: Any = None) -> TensorType:
+def _(x: Any, min: Any, max: Any) -> TensorType:
     low, high = clip_bounds(weak_dtype(x), min, max)
     computed = _clipped(weak_dtype(x), low, high)
     require_literals(computed, [b for b in (low, high) if b is not None])
@@ -919,7 +919,7 @@ def _clipped(x: Any, low: Any, high: Any) -> DType:
 
 
 @clip.body
-def _(i: MultiIndex, x: Reader, min: Any = None, max: Any = None) -> Expr:
+def _(i: MultiIndex, x: Reader, min: Any, max: Any) -> Expr:
     low, high = clip_bounds(x.dtype, min, max)
     computed = _clipped(x.dtype, low, high)
     value = expr.cast(x[i], computed)

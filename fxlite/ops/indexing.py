@@ -83,14 +83,14 @@ def _(x: Any, index: Any, axis: Any = 0) -> Any:
 
 
 @take.infer
-def _(x: TensorType, index: Any, axis: int = 0) -> TensorType:
+def _(x: TensorType, index: Any, axis: int) -> TensorType:
     require_integers(index, "index")
     axis = normalize_axis(axis, x.rank)
     return x.with_shape((*x.shape[:axis], *shape_of(index), *x.shape[axis + 1 :]))
 
 
 @take.body
-def _(i: MultiIndex, x: Reader, index: Reader, axis: int = 0) -> Expr:
+def _(i: MultiIndex, x: Reader, index: Reader, axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     end = axis + len(index.shape)
     text = f"take along axis {axis}"
@@ -124,7 +124,7 @@ def index(x: Tensor, indices: Tensors, axis: int = 0) -> Tensor:
 
 
 @index.infer
-def _(x: TensorType, indices: Any, axis: int = 0) -> TensorType:
+def _(x: TensorType, indices: Any, axis: int) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     end = axis + len(indices)
     if not indices or end > x.rank:
@@ -136,7 +136,7 @@ def _(x: TensorType, indices: Any, axis: int = 0) -> TensorType:
 
 
 @index.body
-def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int = 0) -> Expr:
+def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     end = axis + max(len(one.shape) for one in indices)
     positions: list[Index] = []
@@ -500,7 +500,7 @@ def one_hot(x: Tensor, num_classes: int, dtype: DType = "i64") -> Tensor:  # typ
 
 
 @one_hot.infer
-def _(x: Any, num_classes: Any, dtype: Any = "i64") -> TensorType:
+def _(x: Any, num_classes: Any, dtype: Any) -> TensorType:
     require_integers(x, "x")
     if not (type(num_classes) is int or is_expression(num_classes)):
         raise ArgumentError(f"num_classes must be an int or a named dim, not {num_classes!r}")
@@ -510,7 +510,7 @@ def _(x: Any, num_classes: Any, dtype: Any = "i64") -> TensorType:
 
 
 @one_hot.body
-def _(i: MultiIndex, x: Reader, num_classes: Any, dtype: Any = "i64") -> Expr:
+def _(i: MultiIndex, x: Reader, num_classes: Any, dtype: Any) -> Expr:
     label = expr.cast(x[i[:-1]], dtypes.int64)
     checked = CheckedIndex(dtypes.int64, label, Index.of(num_classes), "one_hot")
     equal = expr.apply("eq", checked, expr.index_value(i[-1]))

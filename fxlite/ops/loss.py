@@ -219,12 +219,7 @@ def nll_loss(
 
 
 def _infer_cross_entropy(
-    x: TensorType,
-    target: TensorType,
-    weight: Any = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-    **others: Any,
+    x: TensorType, target: TensorType, weight: Any, reduction: str, label_smoothing: float, **others: Any
 ) -> TensorType:
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
@@ -244,14 +239,7 @@ def _along(weight: Any, x: Any) -> Any:
     return ops.reshape(weight, (x.shape[1], *(1,) * (x.ndim - 2)))
 
 
-def _cross_entropy(
-    x: Any,
-    target: Any,
-    weight: Any = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Any:
+def _cross_entropy(x: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float) -> Any:
     axis = 1 if x.ndim > 1 else 0
     logs = ops.log_softmax(x, axis=axis)
     if np.dtype(target.dtype).kind in "biu":
@@ -334,14 +322,14 @@ def _check_probability(p: Any) -> None:
 
 
 @dropout.infer
-def _(x: TensorType, p: float = 0.5, training: bool = True) -> TensorType:
+def _(x: TensorType, p: float, training: bool) -> TensorType:
     _check_probability(p)
     require_float(x, "x")
     return x
 
 
 @dropout.expansion
-def _(x: Any, p: float = 0.5, training: bool = True) -> Any:
+def _(x: Any, p: float, training: bool) -> Any:
     if not training or p == 0:
         return x
     raise CodegenError("dropout in training mode has no compiled form; call model.eval() before tracing")

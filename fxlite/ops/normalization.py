@@ -54,9 +54,7 @@ def _check_channels(x: TensorType, low: int, **vectors: Any) -> None:
 
 
 # -- layer norm and RMS norm -----------------------------------------------------------------------
-def _infer_last_axes(
-    x: TensorType, weight: Any = None, bias: Any = None, normalized_shape: Any = None, **others: Any
-) -> TensorType:
+def _infer_last_axes(x: TensorType, weight: Any, normalized_shape: Any, bias: Any = None, **others: Any) -> TensorType:
     require_float(x, "x")
     shape = _as_tuple(normalized_shape)
     if not shape or not shapes.shapes_equal(x.shape[-len(shape) :], shape):
@@ -84,7 +82,7 @@ def _one_spelling(record: Op) -> None:
     record.canonical(canonical)
 
 
-def _layer_norm(x: Any, weight: Any = None, bias: Any = None, normalized_shape: Any = None, eps: float = 1e-5) -> Any:
+def _layer_norm(x: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float) -> Any:
     axes = tuple(range(-len(_as_tuple(normalized_shape)), 0))
     return _affine(_standardize(x, axes, eps), weight, bias)
 
@@ -124,7 +122,7 @@ def _epsilon(x: Any, eps: float | None) -> float:
     return float(np.finfo(dtypes.dtype(x.dtype).numpy).eps) if eps is None else eps
 
 
-def _rms_norm(x: Any, weight: Any = None, normalized_shape: Any = None, eps: float | None = None) -> Any:
+def _rms_norm(x: Any, weight: Any, normalized_shape: Any, eps: float | None) -> Any:
     axes = tuple(range(-len(_as_tuple(normalized_shape)), 0))
     power = ops.mean(ops.square(x), axis=axes, keepdims=True)
     return _affine(x * ops.rsqrt(power + _epsilon(x, eps)), weight, None)
@@ -156,9 +154,7 @@ _one_spelling(rms_norm)
 
 
 # -- batch, group and instance norm ----------------------------------------------------------------
-def _infer_batch_norm(
-    x: TensorType, running_mean: Any = None, running_var: Any = None, training: bool = False, **others: Any
-) -> TensorType:
+def _infer_batch_norm(x: TensorType, running_mean: Any, running_var: Any, training: bool, **others: Any) -> TensorType:
     vectors = {name: others.get(name) for name in ("weight", "bias")}
     _check_channels(x, 2, running_mean=running_mean, running_var=running_var, **vectors)
     if not training and (running_mean is None or running_var is None):
@@ -167,14 +163,7 @@ def _infer_batch_norm(
 
 
 def _batch_norm(
-    x: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    eps: float = 1e-5,
-    **others: Any,
+    x: Any, running_mean: Any, running_var: Any, weight: Any, bias: Any, training: bool, eps: float, **others: Any
 ) -> Any:
     weight, bias = _per_channel(weight, x.ndim), _per_channel(bias, x.ndim)
     if training:
@@ -225,9 +214,7 @@ def batch_norm(
     return _affine((x - mean) / np.sqrt(var + x.dtype.type(eps)), weight, bias)
 
 
-def _infer_group_norm(
-    x: TensorType, weight: Any = None, bias: Any = None, num_groups: int = 1, eps: float = 1e-5
-) -> TensorType:
+def _infer_group_norm(x: TensorType, weight: Any, bias: Any, num_groups: int, eps: float) -> TensorType:
     _check_channels(x, 2, weight=weight, bias=bias)
     channels = x.shape[1]
     if type(num_groups) is not int or num_groups < 1:
@@ -237,7 +224,7 @@ def _infer_group_norm(
     return x
 
 
-def _group_norm(x: Any, weight: Any = None, bias: Any = None, num_groups: int = 1, eps: float = 1e-5) -> Any:
+def _group_norm(x: Any, weight: Any, bias: Any, num_groups: int, eps: float) -> Any:
     size, channels, *rest = x.shape
     grouped = ops.reshape(x, (size, num_groups, channels // num_groups, *rest))
     normal = ops.reshape(_standardize(grouped, tuple(range(2, x.ndim + 1)), eps), x.shape)
@@ -268,7 +255,7 @@ def group_norm(
 
 
 def _infer_instance_norm(
-    x: TensorType, running_mean: Any = None, running_var: Any = None, use_input_stats: bool = True, **others: Any
+    x: TensorType, running_mean: Any, running_var: Any, use_input_stats: bool, **others: Any
 ) -> TensorType:
     vectors = {name: others.get(name) for name in ("weight", "bias")}
     _check_channels(x, 3, running_mean=running_mean, running_var=running_var, **vectors)
@@ -277,18 +264,9 @@ def _infer_instance_norm(
     return x
 
 
-def _instance_norm(
-    x: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    eps: float = 1e-5,
-    **others: Any,
-) -> Any:
+def _instance_norm(x: Any, weight: Any, bias: Any, use_input_stats: bool, eps: float, **others: Any) -> Any:
     if not use_input_stats:
-        return _batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
+        return _batch_norm(x, weight=weight, bias=bias, training=False, eps=eps, **others)
     normal = _standardize(x, tuple(range(2, x.ndim)), eps)
     return _affine(normal, _per_channel(weight, x.ndim), _per_channel(bias, x.ndim))
 

@@ -142,6 +142,8 @@ class Op(Facts):
         self.defaults = {
             p.name: p.default for p in self.signature.parameters.values() if p.default is not inspect.Parameter.empty
         }
+        #: Those that rules get: all but operands that are numbers by default, which are no types or readers.
+        self._optional = {n: d for n, d in self.defaults.items() if d is None or n not in self.tensor_kinds}
         #: The parameters, if all are tensors that must be given: binding them is a zip.
         self._plain_names = (
             tuple(self._names)
@@ -164,12 +166,12 @@ class Op(Facts):
     # -- attaching rules ---------------------------------------------------------------------
     def infer(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Attach the type rule, a function of TensorTypes (or Python scalars) in the place of tensors, and
-        attributes as bound."""
+        attributes. Like all rules but the canonical form, it gets every argument by name, defaults included."""
         self._infer = function
         return function
 
     def body(self, function: Callable[..., Expr]) -> Callable[..., Expr]:
-        """Attach the computation of an element: ``body(i, readers and attributes in signature order)``."""
+        """Attach the computation of an element: ``body(i, readers and attributes by name)``."""
         self._body = function
         return function
 
@@ -179,19 +181,20 @@ class Op(Facts):
         return function
 
     def canonical(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach a canonical form: a function from bound arguments to None or (another op, its arguments)."""
+        """Attach a canonical form: a function from bound arguments, which lack defaults, to None or (another op,
+        its arguments)."""
         self._canonical = function
         return function
 
     def cost(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Attach the number of arithmetic operations (a dim), a function of types and attributes as bound. It
-        is needed for a composite whose expansion has the length of a dim."""
+        """Attach the number of arithmetic operations (a dim), a function of types and attributes. It is
+        needed for a composite whose expansion has the length of a dim."""
         self._cost = function
         return function
 
     def elements(self, function: Callable[..., Iterable[shapes.Dim]]) -> Callable[..., Any]:
-        """Attach the sizes that must not be 0, a function of types and attributes as bound, for an op without
-        an identity, such as max."""
+        """Attach the sizes that must not be 0, a function of types and attributes, for an op without an identity,
+        such as max."""
         self._elements, self.needs_elements = function, True
         return function
 
@@ -222,17 +225,17 @@ class Op(Facts):
 
     def needed_sizes(self, bound: Mapping[str, Any]) -> list[shapes.Dim]:
         """The sizes that must not be 0 in a call with these types."""
-        return [] if self._elements is None else list(self._elements(**bound))
+        return [] if self._elements is None else list(self._elements(**self._complete(bound)))
 
     def expand(self, arguments: Mapping[str, Any]) -> Any:
         """Run the expansion on proxies or arrays."""
         assert self._expansion is not None, self.name
-        return self._expansion(**arguments)
+        return self._expansion(**self._complete(arguments))
 
     def element(self, i: MultiIndex, arguments: Mapping[str, Any]) -> Expr:
         """The scalar expression for output element ``i``; tensors in ``arguments`` are given as readers."""
         assert self._body is not None, self.name
-        return self._body(i, **arguments)
+        return self._body(i, **self._complete(arguments))
 
     # -- calling -----------------------------------------------------------------------------
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,7 +381,7 @@ class Op(Facts):
         the op."""
         if self._infer is None:
             raise NotImplementedError(f"op {self.name} has no type rule")
-        return self._infer(**bound)
+        return self._infer(**self._complete(bound))
 
     def type_of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The type of a call whose arguments are nodes (and numbers) in stored form; None if an input has no
@@ -444,6 +447,10 @@ class Op(Facts):
         """All arguments of a call in signature order, with defaults filled in."""
         return {n: bound.get(n, self.defaults.get(n)) for n in self._names}
 
+    def _complete(self, bound: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a rule: those of a call, and the defaults of others."""
+        return {**self._optional, **bound}
+
     def split_arguments(self, bound: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The stored form of a call: tensors by position, attributes by name."""
         args = [*map(bound.get, self._tensor_names)]
@@ -459,7 +466,7 @@ class Op(Facts):
         """The number of arithmetic operations of a call, as a dim: the scalar functions that the body applies
         to all elements (a multiply-add counts as 2). For composites, the sum over the expansion."""
         if self._cost is not None:
-            return shapes.normalize(self._cost(**bound))
+            return shapes.normalize(self._cost(**self._complete(bound)))
         if self._body is None:
             return 0
         i = tuple(Index.of(expr.fresh_var(d)) for d in out.shape)

@@ -81,13 +81,7 @@ def _expect(what: str, value: TensorType, shape: Sequence[Dim], meaning: str) ->
 
 
 def infer_recurrence(
-    gates: TensorType,
-    weight_hh: TensorType,
-    h0: TensorType,
-    c0: Any = None,
-    bias_hh: Any = None,
-    mode: str = "lstm",
-    **others: Any,
+    gates: TensorType, weight_hh: TensorType, h0: TensorType, c0: Any, bias_hh: Any, mode: str, **others: Any
 ) -> TensorType:
     """The type rule of :func:`recurrence`. Raises ShapeError, DTypeError, ArgumentError."""
     if mode not in GATES:
@@ -173,7 +167,7 @@ def run_recurrence(
     return np.concatenate([states, state[None], *([] if cell is None else [cell[None]])])
 
 
-def _unrolled(gates: Any, weight_hh: Any, h0: Any, c0: Any = None, bias_hh: Any = None, **how: Any) -> Any:
+def _unrolled(gates: Any, weight_hh: Any, h0: Any, c0: Any, bias_hh: Any, **how: Any) -> Any:
     return unroll(lambda state: ops.linear(state, weight_hh, bias_hh), gates, weight_hh.shape[1], h0, c0, **how)
 
 
@@ -224,7 +218,7 @@ def recurrence(
 
 @recurrence.cost
 def recurrence_operations(
-    gates: TensorType, weight_hh: TensorType, h0: TensorType, bias_hh: Any = None, mode: str = "lstm", **others: Any
+    gates: TensorType, weight_hh: TensorType, h0: TensorType, bias_hh: Any, mode: str, **others: Any
 ) -> Dim:
     """The number of floating-point operations of :func:`recurrence`."""
     count = GATES[mode]

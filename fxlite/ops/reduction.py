@@ -176,12 +176,12 @@ def _mean_dtype(dtype: DType) -> DType:
 
 
 @mean.infer
-def _(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
+def _(x: TensorType, axis: Any, keepdims: bool) -> TensorType:
     return TensorType(reduced_shape(x, axis, keepdims), _mean_dtype(x.dtype))
 
 
 @mean.body
-def _(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+def _(i: MultiIndex, x: Reader, axis: Any, keepdims: bool) -> Expr:
     computed = _mean_dtype(x.dtype).compute
     total = reduce_over("sum", i, x, axis, keepdims, lambda v: expr.cast(v, computed))
     count = product(x.shape[a] for a in normalize_axes(axis, len(x.shape)))
@@ -265,7 +265,7 @@ def _register_scan(
 
     record.infer(infer)
     record.body(body)
-    record.cost(lambda x, axis=0: x.size)  # unlike its body, which is a sum for each element
+    record.cost(lambda x, axis: x.size)  # unlike its body, which is a sum for each element
     return record
 
 

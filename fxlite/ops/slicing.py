@@ -137,7 +137,7 @@ def _(x: Any, axis: Any, start: Any = 0, stop: Any = None, step: Any = 1) -> Any
 
 
 @slice_.infer
-def _(x: TensorType, axis: int, start: Any = 0, stop: Any = None, step: Any = 1) -> TensorType:
+def _(x: TensorType, axis: int, start: Any, stop: Any, step: Any) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     _check_bounds(start, stop)
     _, _, length = slice_bounds(x.shape[axis], start, stop, step)
@@ -145,7 +145,7 @@ def _(x: TensorType, axis: int, start: Any = 0, stop: Any = None, step: Any = 1)
 
 
 @slice_.body
-def _(i: MultiIndex, x: Reader, axis: int, start: Any = 0, stop: Any = None, step: int = 1) -> Expr:
+def _(i: MultiIndex, x: Reader, axis: int, start: Any, stop: Any, step: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     size = dims_of(x)[axis]
     first, last, _ = slice_bounds(size, start, stop, step)
@@ -408,7 +408,7 @@ def concat(tensors: Tensors, axis: int = 0) -> Tensor:
 
 
 @concat.infer
-def _(tensors: Any, axis: int = 0) -> TensorType:
+def _(tensors: Any, axis: int) -> TensorType:
     types = _tensor_types(tensors)
     first = types[0]
     if first.rank == 0:
@@ -426,7 +426,7 @@ def _(tensors: Any, axis: int = 0) -> TensorType:
 
 
 @concat.body
-def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int = 0) -> Expr:
+def _(i: MultiIndex, tensors: tuple[Reader, ...], axis: int) -> Expr:
     axis = normalize_axis(axis, len(i))
     dtype = dtypes.result_type(*(t.dtype for t in tensors))
     start = Index.of(0)
@@ -483,7 +483,7 @@ def stack(tensors: Tensors, axis: int = 0) -> Tensor:
 
 
 @stack.infer
-def _(tensors: Any, axis: int = 0) -> TensorType:
+def _(tensors: Any, axis: int) -> TensorType:
     types = _tensor_types(tensors)
     for other in types[1:]:
         if not shapes.shapes_equal(types[0].shape, other.shape):
@@ -494,7 +494,7 @@ def _(tensors: Any, axis: int = 0) -> TensorType:
 
 
 @stack.expansion
-def _(tensors: Any, axis: int = 0) -> Any:
+def _(tensors: Any, axis: int) -> Any:
     return concat(tuple(unsqueeze(t, axis) for t in tensors), axis)
 
 
@@ -520,7 +520,7 @@ def split(x: Tensor, sizes: tuple[int, ...], axis: int = 0) -> Any:
 
 
 @split.infer
-def _(x: TensorType, sizes: Any, axis: int = 0) -> tuple[TensorType, ...]:
+def _(x: TensorType, sizes: Any, axis: int) -> tuple[TensorType, ...]:
     axis = normalize_axis(axis, x.rank)
     parts = as_shape(sizes, "sizes")
     if any(type(p) is int and p < 0 for p in parts):
@@ -545,7 +545,7 @@ def cuts_of(sizes: tuple[Any, ...]) -> list[tuple[Any, Any]]:
 
 
 @split.expansion
-def _(x: Any, sizes: Any, axis: int = 0) -> Any:
+def _(x: Any, sizes: Any, axis: int) -> Any:
     parts = as_shape(sizes, "sizes")
     return tuple(slice_(x, axis, start, stop) for start, stop in cuts_of(parts))
 

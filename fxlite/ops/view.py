@@ -423,7 +423,7 @@ def unfold(x: Tensor, axis: int, size: int, step: int = 1) -> Tensor:
 
 
 @unfold.infer
-def _(x: TensorType, axis: int, size: Any, step: int = 1) -> TensorType:
+def _(x: TensorType, axis: int, size: Any, step: int) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     if type(step) is not int or step < 1:
         raise ArgumentError(f"step must be an int >= 1, not {step!r}")
@@ -437,13 +437,13 @@ def _(x: TensorType, axis: int, size: Any, step: int = 1) -> TensorType:
 
 
 @unfold.elements
-def _(x: TensorType, axis: int, size: Any, step: int = 1) -> list[Dim]:
+def _(x: TensorType, axis: int, size: Any, step: int) -> list[Dim]:
     count = shapes.floordiv(x.shape[normalize_axis(axis, x.rank)] - size, step) + 1
     return [] if shapes.at_least(count, 0) else [shapes.normalize(count + 1)]
 
 
 @unfold.body
-def _(i: MultiIndex, x: Reader, axis: int, size: Any, step: int = 1) -> Expr:
+def _(i: MultiIndex, x: Reader, axis: int, size: Any, step: int) -> Expr:
     axis = normalize_axis(axis, len(x.shape))
     return x[(*i[:axis], i[axis] * step + i[-1], *i[axis + 1 : -1])]
 
@@ -482,7 +482,7 @@ def fill_value(value: Any, dtype: dtypes.DType, wraps: bool = False) -> Any:
 
 
 @pad.infer
-def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
+def _(x: TensorType, padding: Any, value: Any) -> TensorType:
     pairs = padding if isinstance(padding, tuple) else ()
     if len(pairs) != x.rank or not all(isinstance(p, tuple) and len(p) == 2 for p in pairs):
         raise ArgumentError(f"padding must hold one (low, high) pair for each of the {x.rank} axes, not {padding!r}")
@@ -496,7 +496,7 @@ def _(x: TensorType, padding: Any, value: Any = 0) -> TensorType:
 
 
 @pad.body
-def _(i: MultiIndex, x: Reader, padding: Any, value: Any = 0) -> Expr:
+def _(i: MultiIndex, x: Reader, padding: Any, value: Any) -> Expr:
     moved = tuple(k - Index.of(low) for k, (low, _) in zip(i, padding))
     inside = expr.both(
         *(expr.within(k, size) for k, size, (low, high) in zip(moved, x.shape, padding) if not (low == 0 and high == 0))
@@ -523,7 +523,7 @@ def triu(x: Tensor, k: int = 0) -> Tensor:
     return np.triu(x, k)
 
 
-def _infer_triangle(x: TensorType, k: Any = 0) -> TensorType:
+def _infer_triangle(x: TensorType, k: Any) -> TensorType:
     if x.rank < 2:
         raise ShapeError(f"x must have rank 2 or more, not {x.rank}")
     if not (type(k) is int or is_expression(k)):

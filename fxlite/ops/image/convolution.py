@@ -20,6 +20,8 @@ from fxlite.base.errors import ArgumentError, DTypeError, ShapeError, number_of
 from fxlite.ops.contraction import common_dtype, require_bias
 from fxlite.ops.image.spatial import (
     LAYOUTS,
+    Attributes,
+    canonical_forms,
     channels_first,
     in_layouts,
     ints,
@@ -28,7 +30,6 @@ from fxlite.ops.image.spatial import (
     reduce_over,
     require_layout,
     requires_windows,
-    rewrite,
     shortest,
     stored,
     window_count,
@@ -89,33 +90,21 @@ def _known_type(value: Any) -> TensorType | None:
     return found if isinstance(found, TensorType) else None
 
 
-def _attach_canonical(record: Op, rank: int) -> None:
-    def rule(**bound: Any) -> Any:
-        try:
-            new: dict[str, Any] = {
-                name: ints(rank, name)(bound[name]) for name in ("stride", "dilation") if name in bound
-            }
-            stride = per_axis(new.get("stride", 1), rank, "stride")
-            dilation = per_axis(new.get("dilation", 1), rank, "dilation")
-            padding = bound.get("padding", 0)
-            weight = _known_type(bound["weight"])
-            if padding != "same":
-                new["padding"] = stored_padding(padding_pairs(padding, (), stride, dilation))
-            elif weight is not None and weight.rank == rank + 2:
-                kernel = weight.shape[2:]
-                if all(type(k) is int for k in kernel):
-                    new["padding"] = stored_padding(padding_pairs(padding, kernel, stride, dilation))
-        except ArgumentError as error:
-            raise ArgumentError(f"{record.name}: {error}") from None
-        return rewrite(record, bound, new)
-
-    record.canonical(rule)
+def _stored_padding(rank: int, bound: Attributes, new: Attributes) -> Attributes:
+    """The padding in stored form; "same" stays where the kernel is not known."""
+    stride = per_axis(new.get("stride", 1), rank, "stride")
+    dilation = per_axis(new.get("dilation", 1), rank, "dilation")
+    padding, kernel = bound.get("padding", 0), ()
+    if padding == "same":
+        weight = _known_type(bound["weight"])
+        if weight is None or weight.rank != rank + 2 or not all(type(k) is int for k in weight.shape[2:]):
+            return {}
+        kernel = weight.shape[2:]
+    return {"padding": stored_padding(padding_pairs(padding, kernel, stride, dilation))}
 
 
 # -- type rules ------------------------------------------------------------------------------------
-def checked_operands(
-    rank: int, x: Any, weight: Any, groups: Any, channel_axis: int, form: str
-) -> tuple[TensorType, TensorType]:
+def checked_operands(rank: int, x: Any, weight: Any, groups: Any, form: str) -> tuple[TensorType, TensorType]:
     """x and weight, checked for their ranks and kernel sizes. Raises ShapeError or ArgumentError."""
     x = require_layout(x, rank)
     kernel = ("kd", "kh", "kw")[-rank:] if rank > 1 else ("k",)
@@ -126,9 +115,9 @@ def checked_operands(
         raise ShapeError(f"the kernel size must be numbers >= 1, not {list(weight.shape[2:])}")
     if type(groups) is not int or groups < 1:
         raise ArgumentError(f"groups must be an int >= 1, not {groups!r}")
-    channels = weight.shape[channel_axis]
+    channels = weight.shape[0]
     if type(channels) is int and channels % groups:
-        raise ShapeError(f"weight.shape[{channel_axis}] = {channels} does not divide into groups={groups}")
+        raise ShapeError(f"weight.shape[0] = {channels} does not divide into groups={groups}")
     return x, weight
 
 
@@ -150,16 +139,9 @@ def result_dtype(x: TensorType, weight: TensorType, bias: Any) -> DType:
 
 
 def _infer(
-    rank: int,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: Any = 1,
+    rank: int, x: Any, weight: Any, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: Any
 ) -> TensorType:
-    x, weight = checked_operands(rank, x, weight, groups, 0, "C_out, C_in/groups")
+    x, weight = checked_operands(rank, x, weight, groups, "C_out, C_in/groups")
     expected = shapes.normalize(weight.shape[1] * groups)
     require_channels(x, expected, f"weight.shape[1] * groups = {weight.shape[1]} * {groups}")
     if bias is not None:
@@ -210,14 +192,7 @@ def finish(total: Any, bias: Any, result: DType) -> Any:
 
 # -- bodies ----------------------------------------------------------------------------------------
 def _body(
-    i: MultiIndex,
-    x: Reader,
-    weight: Reader,
-    bias: Reader | None = None,
-    stride: Ints = 1,
-    padding: Any = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
+    i: MultiIndex, x: Reader, weight: Reader, bias: Any, stride: Ints, padding: Any, dilation: Ints, groups: int
 ) -> Expr:
     rank = len(i) - 2
     kernel = [k.constant for k in weight.shape[2:]]
@@ -372,7 +347,7 @@ def convolves(record: Op, rank: int) -> None:
     record.infer(infer)
     record.body(body)
     requires_windows(record)
-    _attach_canonical(record, rank)
+    canonical_forms(record, {n: ints(rank, n) for n in ("stride", "dilation")}, partial(_stored_padding, rank))
 
 
 convolves(conv1d, 1)

@@ -194,9 +194,7 @@ def grid_sample(
 
 
 @grid_sample.infer
-def _(
-    x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
-) -> TensorType:
+def _(x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool) -> TensorType:
     if not isinstance(x, TensorType) or x.rank not in (4, 5):
         raise ShapeError(f"x must be [N, C, H, W] or [N, C, D, H, W], not {x}")
     require_float(x, "x")
@@ -224,14 +222,7 @@ grid_sample.elements(lambda x, **others: x.shape[2:])
 
 
 @grid_sample.body
-def _(
-    i: MultiIndex,
-    x: Reader,
-    grid: Reader,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: bool = False,
-) -> Expr:
+def _(i: MultiIndex, x: Reader, grid: Reader, mode: str, padding_mode: str, align_corners: bool) -> Expr:
     computed = x.dtype.compute
     sizes = x.shape[2:]
     axes: list[list[tuple[Index, Any, Expr]]] = []

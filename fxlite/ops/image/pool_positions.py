@@ -176,15 +176,7 @@ def max_pool_positions(
 
 
 @max_pool_positions.body
-def _(
-    i: MultiIndex,
-    x: Reader,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Expr:
+def _(i: MultiIndex, x: Reader, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Expr:
     windows: Windows = windows_of(len(i) - 2, kernel_size, stride, padding, dilation)
 
     def place_of(r: Sequence[Index]) -> tuple[MultiIndex, Expr]:

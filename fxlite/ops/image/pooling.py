@@ -23,6 +23,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError, DTypeError
 from fxlite.ops.image.spatial import (
     LAYOUTS,
+    Attributes,
     canonical_forms,
     channels_first,
     in_layouts,
@@ -33,7 +34,6 @@ from fxlite.ops.image.spatial import (
     require_layout,
     requires_elements,
     requires_windows,
-    rewrite,
     shortest,
     stored,
     window_count,
@@ -91,20 +91,9 @@ def pooled_type(rank: int, x: Any, windows: Windows, ceil_mode: bool) -> TensorT
     return TensorType((*x.shape[:2], *sizes), x.dtype)
 
 
-def _attach_canonical(record: Op, rank: int) -> None:
-    def rule(**bound: Any) -> Any:
-        new: dict[str, Any] = {}
-        try:
-            for name, least in (("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)):
-                if bound.get(name) is not None:
-                    new[name] = ints(rank, name, least)(bound[name])
-        except ArgumentError as error:
-            raise ArgumentError(f"{record.name}: {error}") from None
-        if new.get("stride") == new.get("kernel_size"):
-            new["stride"] = None
-        return rewrite(record, bound, new)
-
-    record.canonical(rule)
+def _stored_stride(bound: Attributes, new: Attributes) -> Attributes:
+    """A stride that is the size of the kernel is stored as None."""
+    return {"stride": None} if new.get("stride") == new.get("kernel_size") else {}
 
 
 def _require_order(dtype: DType) -> None:
@@ -176,13 +165,7 @@ def run_avg(rank: int, x: Any, windows: Windows, ceil_mode: bool, count_include_
 
 
 def _max_body(
-    i: MultiIndex,
-    x: Reader,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
+    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> Expr:
     windows = windows_of(len(i) - 2, kernel_size, stride, padding, dilation)
 
@@ -193,13 +176,7 @@ def _max_body(
 
 
 def _avg_body(
-    i: MultiIndex,
-    x: Reader,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    i: MultiIndex, x: Reader, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool
 ) -> Expr:
     windows = windows_of(len(i) - 2, kernel_size, stride, padding)
     computed = x.dtype.compute
@@ -370,25 +347,20 @@ def avg_pool1d(
 def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
     """Attach the rules of pooling over ``rank`` axes."""
 
-    def max_type(
-        x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> TensorType:
+    def max_type(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> TensorType:
         found = pooled_type(rank, x, windows_of(rank, kernel_size, stride, padding, dilation), ceil_mode)
         _require_order(found.dtype)
         return found
 
     def avg_type(
-        x: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
+        x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool
     ) -> TensorType:
         found = pooled_type(rank, x, windows_of(rank, kernel_size, stride, padding), ceil_mode)
         require_float(found, "x")
         return found
 
+    forms = {name: ints(rank, name) for name in ("kernel_size", "dilation")}
+    forms |= {"padding": ints(rank, "padding", 0), "stride": lambda v: None if v is None else ints(rank, "stride")(v)}
     rules: list[tuple[Op, Any, Any]] = [(max_pool, max_type, _max_body), (avg_pool, avg_type, _avg_body)]
     for record, infer, body in rules:
         if rank == 2:
@@ -396,7 +368,7 @@ def pools(max_pool: Op, avg_pool: Op, rank: int) -> None:
         record.infer(infer)
         record.body(body)
         requires_windows(record)
-        _attach_canonical(record, rank)
+        canonical_forms(record, forms, _stored_stride)
 
 
 pools(max_pool1d, avg_pool1d, 1)

@@ -204,27 +204,16 @@ def resize(
 
 
 @resize.infer
-def _(
-    x: TensorType,
-    size: Any,
-    axis: int = -1,
-    mode: str = "nearest",
-    coordinates: str = "half_pixel",
-    rounding: str = "round_prefer_floor",
-    scale: Any = None,
-    antialias: bool = False,
-    **others: Any,
-) -> TensorType:
+def _(x: TensorType, size: Any, axis: int, scale: Any, antialias: bool, **named: Any) -> TensorType:
     axis = normalize_axis(axis, x.rank)
     if not is_expression(size) and (type(size) is not int or size < 1):
         raise ArgumentError(f"size must be an int >= 1 or a named dim, not {size!r}")
-    named = {"mode": (mode, MODES), "coordinates": (coordinates, COORDINATES), "rounding": (rounding, ROUNDINGS)}
-    for name, (value, known) in named.items():
-        if value not in known:
-            raise ArgumentError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    for name, known in (("mode", MODES), ("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
+        if named[name] not in known:
+            raise ArgumentError(f"{name} must be one of {', '.join(known)}, not {named[name]!r}")
     if scale is not None and (type(scale) not in (int, float) or not 1e-4 < scale < 1e6):
         raise ArgumentError(f"scale must be a number > 0 or None, not {scale!r}")
-    if mode != "nearest":
+    if named["mode"] != "nearest":
         require_float(x, "x")
     elif antialias:
         raise ArgumentError('antialias is for mode="linear" and "cubic"')
@@ -233,7 +222,7 @@ def _(
     return x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
-resize.elements(lambda x, axis=-1, **others: [x.shape[normalize_axis(axis, x.rank)]])
+resize.elements(lambda x, axis, **others: [x.shape[normalize_axis(axis, x.rank)]])
 
 
 @resize.body
@@ -241,14 +230,14 @@ def _(
     i: MultiIndex,
     x: Reader,
     size: Any,
-    axis: int = -1,
-    mode: str = "nearest",
-    coordinates: str = "half_pixel",
-    rounding: str = "round_prefer_floor",
-    scale: Any = None,
-    coefficient: float = -0.75,
-    antialias: bool = False,
-    exclude_outside: bool = False,
+    axis: int,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    scale: Any,
+    coefficient: float,
+    antialias: bool,
+    exclude_outside: bool,
 ) -> Expr:
     axis = normalize_axis(axis, len(i))
     o, n, m = i[axis], x.shape[axis], Index.of(size)

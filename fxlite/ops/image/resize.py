@@ -270,9 +270,7 @@ requires_elements(interpolate)
 
 
 @interpolate.infer
-def _(
-    x: Any, size: Any = None, scale_factor: Any = None, mode: Any = "nearest", align_corners: Any = False
-) -> TensorType:
+def _(x: Any, size: Any, scale_factor: Any, mode: Any, align_corners: Any) -> TensorType:
     rank = x.rank - 2 if isinstance(x, TensorType) else 0
     if rank not in _MODES:
         raise ShapeError(f"x must be [N, C, L] or [N, C, H, W], not {x}")
@@ -290,14 +288,7 @@ def _(
 
 
 @interpolate.body
-def _(
-    i: MultiIndex,
-    x: Reader,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-) -> Expr:
+def _(i: MultiIndex, x: Reader, size: Any, scale_factor: Any, mode: str, align_corners: bool) -> Expr:
     rank = len(i) - 2
     factors: tuple[float | None, ...] = (None,) * rank
     if scale_factor is None:

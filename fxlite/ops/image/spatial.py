@@ -65,12 +65,21 @@ def rewrite(record: Op, bound: Mapping[str, Any], new: Mapping[str, Any]) -> Any
     return (record, {**bound, **new}) if changed else None
 
 
-def canonical_forms(record: Op, forms: Mapping[str, Callable[[Any], Any]]) -> None:
-    """Attach the canonical rule that stores each attribute in the form that ``forms`` makes of it."""
+Attributes = Mapping[str, Any]
+
+
+def canonical_forms(
+    record: Op,
+    forms: Mapping[str, Callable[[Any], Any]],
+    more: Callable[[Attributes, Attributes], Attributes] | None = None,
+) -> None:
+    """Attach the canonical rule that stores each attribute in the form that ``forms`` makes of it, and those that
+    ``more`` gives, from the bound arguments and these forms."""
 
     def rule(**bound: Any) -> Any:
         try:
-            new = {name: form(bound[name]) for name, form in forms.items() if name in bound}
+            new: Attributes = {name: form(bound[name]) for name, form in forms.items() if name in bound}
+            new = new if more is None else {**new, **more(bound, new)}
         except ArgumentError as error:
             raise ArgumentError(f"{record.name}: {error}") from None
         return rewrite(record, bound, new)

@@ -44,14 +44,14 @@ def _infer(
     rank: int,
     x: Any,
     weight: Any,
-    bias: Any = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: Any = 1,
-    dilation: Ints = 1,
+    bias: Any,
+    stride: Ints,
+    padding: Ints,
+    output_padding: Ints,
+    groups: Any,
+    dilation: Ints,
 ) -> TensorType:
-    x, weight = checked_operands(rank, x, weight, groups, 0, "C_in, C_out/groups")
+    x, weight = checked_operands(rank, x, weight, groups, "C_in, C_out/groups")
     require_channels(x, weight.shape[0], f"weight.shape[0] = {weight.shape[0]}")
     outputs = shapes.normalize(weight.shape[1] * groups)
     if bias is not None:
@@ -116,11 +116,11 @@ def _body(
     i: MultiIndex,
     x: Reader,
     weight: Reader,
-    bias: Reader | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
+    bias: Reader | None,
+    stride: Ints,
+    padding: Ints,
+    groups: int,
+    dilation: Ints,
     **others: Any,
 ) -> Expr:
     """The body, as a gather: the sum over the kernel positions ``r`` for which ``(o + padding -

@@ -183,7 +183,7 @@ def quantize(
 
 
 @quantize.infer
-def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None) -> TensorType:
+def _(x: Any, scale: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> TensorType:
     shape = _operands("x", x, scale, zero_point)
     if x.dtype.name not in ("f32", "f16", "bf16"):
         raise DTypeError(f"x must be f32, f16 or bf16, not {x.dtype}")
@@ -191,7 +191,7 @@ def _(x: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any =
 
 
 @quantize.body
-def _(i: MultiIndex, x: Reader, scale: Reader, zero_point: Reader | None = None, **to: Any) -> Expr:
+def _(i: MultiIndex, x: Reader, scale: Reader, zero_point: Reader | None, **to: Any) -> Expr:
     scaled = expr.cast(x[i], dtypes.float32) * _reciprocal(_read_float32(scale, i))
     return _rounded_body(i, scaled, zero_point, **to)
 
@@ -229,7 +229,7 @@ def dequantize(q: Tensor, scale: Tensor, zero_point: OptionalTensor = None) -> T
 
 
 @dequantize.infer
-def _(q: Any, scale: Any, zero_point: Any = None) -> TensorType:
+def _(q: Any, scale: Any, zero_point: Any) -> TensorType:
     shape = _operands("q", q, scale, zero_point)
     if q.dtype.name not in ("i8", "u8", "i32"):
         raise DTypeError(f"q must be i8, u8 or i32, not {q.dtype}")
@@ -237,7 +237,7 @@ def _(q: Any, scale: Any, zero_point: Any = None) -> TensorType:
 
 
 @dequantize.body
-def _(i: MultiIndex, q: Reader, scale: Reader, zero_point: Reader | None = None) -> Expr:
+def _(i: MultiIndex, q: Reader, scale: Reader, zero_point: Reader | None) -> Expr:
     value = q[i]
     if zero_point is not None and not _is_zero(zero_point):
         offset = expr.cast(read_broadcast(zero_point, i), dtypes.int32)
@@ -287,9 +287,7 @@ def requantize(
 
 
 @requantize.infer
-def _(
-    acc: Any, scale: Any, zero_point: Any = None, dtype: Any = "i8", qmin: Any = None, qmax: Any = None
-) -> TensorType:
+def _(acc: Any, scale: Any, zero_point: Any, dtype: Any, qmin: Any, qmax: Any) -> TensorType:
     shape = _operands("acc", acc, scale, zero_point)
     if acc.dtype is not dtypes.int32:
         raise DTypeError(f"acc must be i32, the sums of an integer product, not {acc.dtype}")
@@ -297,7 +295,7 @@ def _(
 
 
 @requantize.body
-def _(i: MultiIndex, acc: Reader, scale: Reader, zero_point: Reader | None = None, **to: Any) -> Expr:
+def _(i: MultiIndex, acc: Reader, scale: Reader, zero_point: Reader | None, **to: Any) -> Expr:
     scaled = expr.cast(acc[i], dtypes.float32) * _read_float32(scale, i)
     return _rounded_body(i, scaled, zero_point, **to)
 
@@ -419,7 +417,7 @@ def _(x: Any, **others: Any) -> TensorType:
 
 
 @fake_quantize.expansion
-def _quantized_and_back(x: Any, scale: Any, zero_point: Any = None, **to: Any) -> Any:
+def _quantized_and_back(x: Any, scale: Any, zero_point: Any, **to: Any) -> Any:
     return dequantize(quantize(x, scale, zero_point, **to), scale, zero_point)
 
 
@@ -466,7 +464,7 @@ def dynamic_scale(x: Tensor, axis: Axis = None, keepdims: bool = False, qmax: in
 
 
 @dynamic_scale.infer
-def _(x: Any, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> TensorType:
+def _(x: Any, axis: Any, keepdims: bool, qmax: Any) -> TensorType:
     if x.dtype.name not in ("f32", "f16", "bf16"):
         raise DTypeError(f"x must be f32, f16 or bf16, not {x.dtype}")
     if type(qmax) is not int or not 1 <= qmax <= 255:
@@ -475,7 +473,7 @@ def _(x: Any, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> Tens
 
 
 @dynamic_scale.body
-def _(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False, qmax: Any = 127) -> Expr:
+def _(i: MultiIndex, x: Reader, axis: Any, keepdims: bool, qmax: Any) -> Expr:
     largest = reduce_over("max", i, x, axis, keepdims, lambda v: expr.apply("abs", expr.cast(v, dtypes.float32)))
     least = expr.const(least_magnitude(qmax), dtypes.float32)
     factor = expr.const(float(np.float32(1 / qmax)), dtypes.float32)

@@ -169,7 +169,7 @@ def int_linear(x: Tensor, weight: Tensor, bias: OptionalTensor = None, x_zero_po
 
 
 @int_linear.infer
-def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0) -> TensorType:
+def _(x: Any, weight: Any, bias: Any, x_zero_point: Any) -> TensorType:
     x = _check("x", x, x_zero_point)
     _check_weight_and_bias(weight, bias)
     found = _type_of_sums(linear, x=x, weight=weight, bias=bias)
@@ -178,7 +178,7 @@ def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0) -> TensorTyp
 
 
 @int_linear.body
-def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0) -> Expr:
+def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, x_zero_point: int) -> Expr:
     operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
     return linear.element(i, operands)
 
@@ -216,7 +216,7 @@ def int_matmul(x: Tensor, y: Tensor, x_zero_point: int = 0, y_zero_point: int = 
 
 
 @int_matmul.infer
-def _(x: Any, y: Any, x_zero_point: Any = 0, y_zero_point: Any = 0) -> TensorType:
+def _(x: Any, y: Any, x_zero_point: Any, y_zero_point: Any) -> TensorType:
     x, y = _check("x", x, x_zero_point), _check("y", y, y_zero_point)
     found = _type_of_sums(matmul, x=x, y=y)
     _check_depth(x.shape[-1], largest_depth(x.dtype, y.dtype, x_zero_point, y_zero_point))
@@ -224,7 +224,7 @@ def _(x: Any, y: Any, x_zero_point: Any = 0, y_zero_point: Any = 0) -> TensorTyp
 
 
 @int_matmul.body
-def _(i: MultiIndex, x: Reader, y: Reader, x_zero_point: int = 0, y_zero_point: int = 0) -> Expr:
+def _(i: MultiIndex, x: Reader, y: Reader, x_zero_point: int, y_zero_point: int) -> Expr:
     operands = {"x": _Difference(x, x_zero_point), "y": _Difference(y, y_zero_point)}
     return matmul.element(i, operands)
 
@@ -285,7 +285,7 @@ requires_windows(int_conv2d)
 
 
 @int_conv2d.infer
-def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0, **attributes: Any) -> TensorType:
+def _(x: Any, weight: Any, bias: Any, x_zero_point: Any, **attributes: Any) -> TensorType:
     x = _check("x", x, x_zero_point)
     _check_weight_and_bias(weight, bias)
     found = _type_of_sums(conv2d, x=x, weight=weight, bias=bias, **attributes)
@@ -295,9 +295,7 @@ def _(x: Any, weight: Any, bias: Any = None, x_zero_point: Any = 0, **attributes
 
 
 @int_conv2d.body
-def _(
-    i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None = None, x_zero_point: int = 0, **attributes: Any
-) -> Expr:
+def _(i: MultiIndex, x: Reader, weight: Reader, bias: Reader | None, x_zero_point: int, **attributes: Any) -> Expr:
     operands = {"x": _Difference(x, x_zero_point), "weight": _Difference(weight), "bias": bias}
     return conv2d.element(i, {**operands, **attributes})
 
@@ -413,7 +411,7 @@ def _in_float(x: Any, weight: TensorType, bias: Any, depth: Dim) -> dict[str, An
 
 
 @linear_weight_only.infer
-def _(x: Any, weight: Any, scale: Any, bias: Any = None, bits: Any = 8, group_size: Any = None) -> TensorType:
+def _(x: Any, weight: Any, scale: Any, bias: Any, bits: Any, group_size: Any) -> TensorType:
     _check_float32(x=x, bias=bias)
     wanted = x.shape[-1] if isinstance(x, TensorType) and x.rank else 1
     depth = _depth(weight, wanted, bits)
@@ -424,13 +422,7 @@ def _(x: Any, weight: Any, scale: Any, bias: Any = None, bits: Any = 8, group_si
 
 @linear_weight_only.body
 def _(
-    i: MultiIndex,
-    x: Reader,
-    weight: Reader,
-    scale: Reader,
-    bias: Reader | None = None,
-    bits: int = 8,
-    group_size: int | None = None,
+    i: MultiIndex, x: Reader, weight: Reader, scale: Reader, bias: Reader | None, bits: int, group_size: int | None
 ) -> Expr:
     def element(k: Index) -> Expr:
         return x[(*i[:-1], k)] * _element(weight, scale, i[-1], k, bits, group_size)
@@ -440,7 +432,7 @@ def _(
 
 
 @linear_weight_only.cost
-def _(x: Any, weight: Any, scale: Any, bias: Any = None, **how: Any) -> Any:
+def _(x: Any, weight: Any, scale: Any, bias: Any, **how: Any) -> Any:
     same = _in_float(x, weight, bias, x.shape[-1])
     return linear.flops(same, linear.inferred(same))
 
@@ -480,7 +472,7 @@ def dequantize_weight(
 
 
 @dequantize_weight.infer
-def _(weight: Any, scale: Any, shape: Any, bits: Any = 8, group_size: Any = None) -> TensorType:
+def _(weight: Any, scale: Any, shape: Any, bits: Any, group_size: Any) -> TensorType:
     if not isinstance(shape, (tuple, list)) or len(shape) < 2:
         raise ArgumentError(f"shape must be that of a weight, of two sizes or more, not {shape!r}")
     wanted = shapes.normalize(shapes.product(shape[1:]))
@@ -493,7 +485,7 @@ def _(weight: Any, scale: Any, shape: Any, bits: Any = 8, group_size: Any = None
 
 
 @dequantize_weight.body
-def _(i: MultiIndex, weight: Reader, scale: Reader, shape: Any, bits: int = 8, group_size: int | None = None) -> Expr:
+def _(i: MultiIndex, weight: Reader, scale: Reader, shape: Any, bits: int, group_size: int | None) -> Expr:
     k = Index.of(0)
     for size, position in zip(shape[1:], i[1:], strict=True):
         k = k * size + position

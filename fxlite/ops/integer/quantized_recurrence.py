@@ -33,11 +33,11 @@ def _infer(
     weight_hh: TensorType,
     weight_scale: TensorType,
     h0: TensorType,
-    c0: Any = None,
-    bias_hh: Any = None,
-    mode: str = "lstm",
-    state_scale: Any = None,
-    state_zero_point: Any = None,
+    c0: Any,
+    bias_hh: Any,
+    mode: str,
+    state_scale: Any,
+    state_zero_point: Any,
     **others: Any,
 ) -> TensorType:
     if not isinstance(weight_hh, TensorType) or weight_hh.dtype is not dtypes.int8:
@@ -87,10 +87,10 @@ def _unrolled(
     weight_hh: Any,
     weight_scale: Any,
     h0: Any,
-    c0: Any = None,
-    bias_hh: Any = None,
-    state_scale: Any = None,
-    state_zero_point: Any = None,
+    c0: Any,
+    bias_hh: Any,
+    state_scale: Any,
+    state_zero_point: Any,
     **how: Any,
 ) -> Any:
     def hidden(state: Any) -> Any:
@@ -189,7 +189,7 @@ def int_recurrence(
 
 
 @int_recurrence.cost
-def _(gates: TensorType, weight_scale: TensorType, h0: TensorType, state_scale: Any = None, **others: Any) -> Dim:
+def _(gates: TensorType, weight_scale: TensorType, h0: TensorType, state_scale: Any, **others: Any) -> Dim:
     state = 4 + 2 * (state_scale is None)  # operations to quantize, and to find the largest magnitude
     in_float = recurrence_operations(gates, h0=h0, **others)
     return in_float + gates.shape[0] * (h0.size * state + gates.shape[1] * weight_scale.size)

@@ -166,7 +166,7 @@ _DEFINED = 8
 
 
 @dft.infer
-def _infer(x: TensorType, inverse: bool = False) -> TensorType:
+def _infer(x: TensorType, inverse: bool) -> TensorType:
     if not x.dtype.is_complex:
         raise DTypeError(f"x must be complex numbers, not {x}; cast it with .astype('c64')")
     if not x.rank:
@@ -180,7 +180,7 @@ def _infer(x: TensorType, inverse: bool = False) -> TensorType:
 
 
 @dft.body
-def _(i: MultiIndex, x: Reader, inverse: bool = False) -> Expr:
+def _(i: MultiIndex, x: Reader, inverse: bool) -> Expr:
     *outer, k = i
     n = x.shape[-1]
     turn = expr.const((1 if inverse else -1) * 2 * math.pi / int(n.constant or 1), dtypes.float64)
@@ -194,6 +194,6 @@ def _(i: MultiIndex, x: Reader, inverse: bool = False) -> Expr:
 
 
 @dft.cost
-def _(x: TensorType, inverse: bool = False) -> Any:
+def _(x: TensorType, inverse: bool) -> Any:
     """5 n log2 n operations for each row, as for a fast transform whose size is a power of two."""
     return x.size * max(round(5 * math.log2(int(x.shape[-1]))), 1)

@@ -345,13 +345,13 @@ _BAD = [Bad("f32[3]", match="must hold matrices"), Bad("i32[3,3]", match="must b
 
 
 # -- QR --------------------------------------------------------------------------------------------
-def _infer_qr(x: TensorType, complete: bool = False) -> TensorType:
+def _infer_qr(x: TensorType, complete: bool) -> TensorType:
     m, n = _require_matrices(x)
     rows = m if complete else shapes.minimum(m, n)
     return TensorType((*x.shape[:-2], rows, shapes.normalize(m + n)), x.dtype)
 
 
-def _reflected(x: Any, complete: bool = False) -> Any:
+def _reflected(x: Any, complete: bool) -> Any:
     """Householder reflections, column by column; a column that is zero below the diagonal is not reflected."""
     height, width = (_columns(v, "a QR decomposition") for v in (ops.permute(x, _exchanged(x.ndim)), x))
     rows, kind = _numbers(x, height), dtypes.dtype(x.dtype)
@@ -395,12 +395,12 @@ def qr_rows(x: Tensor, complete: bool = False) -> Tensor:
 
 
 @qr_rows.cost
-def _(x: TensorType, complete: bool = False) -> Dim:
+def _(x: TensorType, complete: bool) -> Dim:
     return shapes.normalize(4 * x.size * _infer_qr(x, complete).shape[-2])
 
 
 # -- eigenvalues -----------------------------------------------------------------------------------
-def _infer_eigh(x: TensorType, vectors: bool = True) -> TensorType:
+def _infer_eigh(x: TensorType, vectors: bool) -> TensorType:
     require_square(x, "x")
     n = x.shape[-1]
     return TensorType((*x.shape[:-1], shapes.normalize(n + 1) if vectors else 1), x.dtype)
@@ -436,12 +436,12 @@ def eigh_rows(x: Tensor, vectors: bool = True) -> Tensor:
 
 
 @eigh_rows.cost
-def _(x: TensorType, vectors: bool = True) -> Dim:
+def _(x: TensorType, vectors: bool) -> Dim:
     return shapes.normalize(9 * x.size * x.shape[-1])
 
 
 # -- singular values -------------------------------------------------------------------------------
-def _infer_svd(x: TensorType, vectors: bool = True) -> TensorType:
+def _infer_svd(x: TensorType, vectors: bool) -> TensorType:
     m, n = _require_matrices(x)
     width = shapes.normalize(1 + m + n) if vectors else 1
     return TensorType((*x.shape[:-2], shapes.minimum(m, n), width), x.dtype)
@@ -482,5 +482,5 @@ def svd_rows(x: Tensor, vectors: bool = True) -> Tensor:
 
 
 @svd_rows.cost
-def _(x: TensorType, vectors: bool = True) -> Dim:
-    return shapes.normalize(20 * x.size * _infer_svd(x).shape[-2])
+def _(x: TensorType, vectors: bool) -> Dim:
+    return shapes.normalize(20 * x.size * _infer_svd(x, True).shape[-2])

@@ -88,7 +88,7 @@ def _(key: Any, start: Any, shape: Any, stream: int = 0) -> Any:
 
 
 @philox.infer
-def _(key: Any, start: Any, shape: Any, stream: int = 0) -> TensorType:
+def _(key: Any, start: Any, shape: Any, stream: int) -> TensorType:
     if not isinstance(key, TensorType) or key.shape != (2,) or key.dtype is not _U32:
         raise DTypeError(f"a key must be u32[2], as fx.random.key gives it, not {key}")
     is_integer = start.dtype.is_integer if isinstance(start, TensorType) else type(start) is int
@@ -103,7 +103,7 @@ def _(key: Any, start: Any, shape: Any, stream: int = 0) -> TensorType:
 
 
 @philox.body
-def _(i: MultiIndex, key: Reader, start: Reader, shape: Any, stream: int = 0) -> Expr:
+def _(i: MultiIndex, key: Reader, start: Reader, shape: Any, stream: int) -> Expr:
     flat = flatten(i, [Index.of(d) for d in as_shape(shape)])
     wide, half = expr.Const(_U64, _MASK), expr.Const(_U64, 32)
 

@@ -96,7 +96,7 @@ def argsort(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @argsort.infer
-def _(x: TensorType, axis: int = -1) -> TensorType:
+def _(x: TensorType, axis: int) -> TensorType:
     _require_order(x, axis)
     return TensorType(x.shape, dtypes.int64)
 
@@ -108,7 +108,7 @@ def sort(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @sort.infer
-def _(x: TensorType, axis: int = -1) -> TensorType:
+def _(x: TensorType, axis: int) -> TensorType:
     _require_order(x, axis)
     return x
 
@@ -117,7 +117,7 @@ argsort.expansion(_positions)
 
 
 @sort.expansion
-def _(x: Any, axis: int = -1) -> Any:
+def _(x: Any, axis: int) -> Any:
     return ops.gather(x, _positions(x, axis), axis=axis)
 
 
@@ -163,7 +163,7 @@ def argtopk(x: Tensor, k: Attribute, axis: int = -1, largest: bool = True) -> Te
 
 
 @argtopk.infer
-def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> TensorType:
+def _(x: TensorType, k: Any, axis: int, largest: bool) -> TensorType:
     _require_order(x, axis)
     if not is_expression(k) and (type(k) is not int or k < 0):
         raise ArgumentError(f"k must be an int >= 0 or a named dim, not {k!r}")
@@ -175,17 +175,17 @@ def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> TensorType
 
 
 @argtopk.elements
-def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> list[Dim]:
+def _(x: TensorType, k: Any, axis: int, largest: bool) -> list[Dim]:
     return [shapes.normalize(x.shape[normalize_axis(axis, x.rank)] - k + 1)]
 
 
 @argtopk.expansion
-def _(x: Any, k: Any, axis: int = -1, largest: bool = True) -> Any:
+def _(x: Any, k: Any, axis: int, largest: bool) -> Any:
     return _positions(x, axis, k, largest)
 
 
 @argtopk.cost
-def _(x: TensorType, k: Any, axis: int = -1, largest: bool = True) -> Dim:
+def _(x: TensorType, k: Any, axis: int, largest: bool) -> Dim:
     return shapes.normalize(2 * x.size)
 
 
@@ -222,7 +222,7 @@ def searchsorted(x: Tensor, values: Tensor, side: str = "left") -> Tensor:
 
 
 @searchsorted.infer
-def _(x: TensorType, values: Any, side: str = "left") -> TensorType:
+def _(x: TensorType, values: Any, side: str) -> TensorType:
     if x.rank != 1:
         raise ShapeError(f"x must have rank 1, not {x.rank}")
     if weak_dtype(values) is not x.dtype:
@@ -235,7 +235,7 @@ def _(x: TensorType, values: Any, side: str = "left") -> TensorType:
 
 
 @searchsorted.expansion
-def _(x: Any, values: Any, side: str = "left") -> Any:
+def _(x: Any, values: Any, side: str) -> Any:
     values = ops.unsqueeze(values, -1)
     if dtypes.dtype(x.dtype).is_bool:
         x, values = ops.cast(x, "i8"), ops.cast(values, "i8")
@@ -244,7 +244,7 @@ def _(x: Any, values: Any, side: str = "left") -> Any:
 
 
 @searchsorted.cost
-def _(x: TensorType, values: Any, side: str = "left") -> Dim:
+def _(x: TensorType, values: Any, side: str) -> Dim:
     length = x.shape[0]
     depth = length.bit_length() if type(length) is int else 10
     return shapes.normalize(shapes.product(shape_of(values)) * depth)
@@ -270,7 +270,7 @@ def flatnonzero(x: Tensor, size: int | None = None) -> Tensor:
 
 
 @flatnonzero.infer
-def _(x: TensorType, size: int | None = None) -> TensorType:
+def _(x: TensorType, size: int | None) -> TensorType:
     if x.rank != 1:
         raise ShapeError(f"x must have rank 1, not {x.rank}")
     if not x.dtype.is_bool:
@@ -281,7 +281,7 @@ def _(x: TensorType, size: int | None = None) -> TensorType:
 
 
 @flatnonzero.expansion
-def _(x: Any, size: int | None = None) -> Any:
+def _(x: Any, size: int | None) -> Any:
     whole = x.shape[0]
     size = whole if size is None else size
     before = ops.cumsum(ops.cast(x, "i64"), axis=0) - 1
