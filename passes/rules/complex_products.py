@@ -23,8 +23,7 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.rewrite.rewire import Rewiring
-from fxlite.passes.rules.decompose import Recorder
+from fxlite.passes.rules.decompose import replace_each
 
 #: Rows, columns and steps from which it pays to store the parts side by side.
 FEW = 5
@@ -36,9 +35,8 @@ def complex_products(gm: GraphModule) -> None:
 
     Products with fewer than five rows, columns or steps are left alone, with a line in the ledger. Run
     it before const_fold, which computes the real matrix of a constant weight."""
-    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
-    names: dict[Node, str] = {}
-    for node in list(gm.graph.nodes):
+    found: list[Node] = []
+    for node in gm.graph.nodes:
         if node.op != "call_function" or not node.target.is_matrix_product or node.target.is_linear:
             continue
         types = [read.type for read in node.all_input_nodes]
@@ -50,13 +48,8 @@ def complex_products(gm: GraphModule) -> None:
             reason = f"it has fewer than {FEW} rows, columns or steps, and its parts would be copied"
             refuse(gm, "complex_products", node, reason, [node])
             continue
-        rewiring.refresh(node)
-        made = recorder.run(node, _by_parts)
-        rewiring.replace(node, made)
-        names[made] = node.name
-    rewiring.finish()
-    for made, name in names.items():
-        gm.graph.rename_node(made, name)
+        found.append(node)
+    replace_each(gm, dict.fromkeys(found, _by_parts))
 
 
 def _by_parts(given: Mapping[str, Any]) -> Any:

@@ -144,6 +144,20 @@ class Recorder(Tracer):
             active_tracer.reset(token)
 
 
+def replace_each(gm: GraphModule, how: Mapping[Node, Callable[[Mapping[str, Any]], Any]]) -> None:
+    """Replace nodes, in the graph's order, by functions of their arguments. The new nodes take their names."""
+    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
+    names: dict[Node, str] = {}
+    for node, function in how.items():
+        rewiring.refresh(node)
+        made = recorder.run(node, function)
+        rewiring.replace(node, made)
+        names[made] = node.name
+    rewiring.finish()
+    for made, name in names.items():
+        gm.graph.rename_node(made, name)
+
+
 def _expand(gm: GraphModule, node: Node, recorder: Recorder, rewiring: Rewiring) -> list[Node]:
     """Replace one node by its expansion; returns the new nodes."""
     try:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,8 +34,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import lookup
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.rewrite.rewire import Rewiring
-from fxlite.passes.rules.decompose import Recorder
+from fxlite.passes.rules.decompose import replace_each
 from fxlite.types import shapes
 
 
@@ -50,9 +49,8 @@ def sub_pixel(gm: GraphModule) -> None:
     named number of channels may not divide; the ledger has a line for them. Run it after fuse_conv_bn
     and before const_fold, which computes the parts of known weights; a weight that the program computes
     is taken apart in each call."""
-    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
-    names: dict[Node, str] = {}
-    for node in list(gm.graph.nodes):
+    how: dict[Node, Callable[[Mapping[str, Any]], Any]] = {}
+    for node in gm.graph.nodes:
         if node.op != "call_function" or node.target.transposes is None:
             continue
         weight = node.arguments["weight"]
@@ -63,13 +61,8 @@ def sub_pixel(gm: GraphModule) -> None:
             reason = "its groups have channels of a named number, which may not divide; say 2*C for an even one"
             refuse(gm, "sub_pixel", node, reason, [node])
             continue
-        rewiring.refresh(node)
-        made = recorder.run(node, partial(_by_phases, lookup(node.target.transposes)))
-        rewiring.replace(node, made)
-        names[made] = node.name
-    rewiring.finish()
-    for made, name in names.items():
-        gm.graph.rename_node(made, name)
+        how[node] = partial(_by_phases, lookup(node.target.transposes))
+    replace_each(gm, how)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ networks for document processing", 2006.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import fxlite.nn.functional as F
@@ -30,8 +30,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import TO_FIRST, TO_LAST, per_axis
 from fxlite.passes.base import graph_pass, refuse
-from fxlite.passes.rewrite.rewire import Rewiring
-from fxlite.passes.rules.decompose import Keep, Recorder
+from fxlite.passes.rules.decompose import Keep, replace_each
 
 #: Bytes of windows up to which they are stored; sizes that are named count as small.
 MOST_BYTES = 1 << 28
@@ -49,13 +48,13 @@ def unfold_convolutions(gm: GraphModule, keep: Keep = frozenset()) -> None:
     not stored; the ledger has a line for them. Run it before const_fold, which computes the weights."""
     is_kept = keep if callable(keep) else lambda node: node.target.name in keep
     found = [node for node in _convolutions(gm) if not is_kept(node)]
-    _replace(gm, {node: _by_planes for node in found if node.type.rank == 5 and _depth(node) != 1})
+    replace_each(gm, {node: _by_planes for node in found if node.type.rank == 5 and _depth(node) != 1})
     kept = [node for node in _convolutions(gm) if not is_kept(node)]
     reasons = {node: _reason(node) for node in kept}
     for node, reason in reasons.items():
         if reason:
             refuse(gm, "unfold_convolutions", node, reason, [node])
-    _replace(gm, {node: _by_windows for node, reason in reasons.items() if not reason})
+    replace_each(gm, {node: _by_windows for node, reason in reasons.items() if not reason})
 
 
 def _convolutions(gm: GraphModule) -> list[Node]:
@@ -63,20 +62,6 @@ def _convolutions(gm: GraphModule) -> list[Node]:
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and n.target.is_convolution]
     types = {n: {read.type.dtype.name for read in n.all_input_nodes} for n in nodes}
     return [n for n in nodes if types[n] in ({"f32"}, {"f64"}) and 0 not in n.type.shape]
-
-
-def _replace(gm: GraphModule, how: Mapping[Node, Callable[[Mapping[str, Any]], Any]]) -> None:
-    """Replace nodes by functions of their arguments."""
-    recorder, rewiring = Recorder(gm), Rewiring(gm.graph)
-    names: dict[Node, str] = {}
-    for node, function in how.items():
-        rewiring.refresh(node)
-        made = recorder.run(node, function)
-        rewiring.replace(node, made)
-        names[made] = node.name
-    rewiring.finish()
-    for made, name in names.items():
-        gm.graph.rename_node(made, name)
 
 
 def _depth(node: Node) -> Any:
