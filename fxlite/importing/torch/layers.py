@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,65 +22,40 @@ def _spatial(x: Any, dims: int, layer: Callable[[Any], Any]) -> Any:
     return found if batched else op("squeeze")(found, 0)
 
 
-def _conv(dims: int) -> Any:
-    def entry(
-        c: Call, x: Any, w: Any, b: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-    ) -> Any:
-        settings = ints(stride), padding if isinstance(padding, str) else ints(padding), ints(dilation), groups
-        return _spatial(x, dims, lambda v: op(f"conv{dims}d")(v, w, b, *settings))
+def _windows(name: str, dims: int) -> Any:
+    """A layer whose arguments are those of an op; lists of numbers become settings."""
+
+    def entry(c: Call, x: Any, *given: Any) -> Any:
+        settings = _settings(given)
+        return _spatial(x, dims, lambda v: op(name)(v, *settings))
 
     return entry
 
 
-def _conv_transpose(dims: int) -> Any:
-    def entry(
-        c: Call,
-        x: Any,
-        w: Any,
-        b: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
-        settings = ints(stride), ints(padding), ints(output_padding), groups, ints(dilation)
-        return _spatial(x, dims, lambda v: op(f"conv_transpose{dims}d")(v, w, b, *settings))
-
-    return entry
+def _settings(given: Sequence[Any]) -> list[Any]:
+    """Arguments for an op; an empty list, a stride of ATen, means that there is none."""
+    return [None if isinstance(v, (list, tuple)) and not v else ints(v) for v in given]
 
 
 for _dims in (1, 2, 3):
-    aten(f"conv{_dims}d")(_conv(_dims))
-    aten(f"conv_transpose{_dims}d")(_conv_transpose(_dims))
+    aten(f"conv{_dims}d")(_windows(f"conv{_dims}d", _dims))
+    aten(f"conv_transpose{_dims}d")(_windows(f"conv_transpose{_dims}d", _dims))
 
 
 @aten("convolution", "_convolution")
-def _convolution_of(
-    c: Call,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    *_: Any,
-) -> Any:
+def _convolution_of(c: Call, x: Any, weight: Any, bias: Any, *settings: Any) -> Any:
     dims = rank_of(weight) - 2
+    stride, padding, dilation, transposed, output_padding, groups = settings[:6]
     if transposed:
-        return _conv_transpose(dims)(c, x, weight, bias, stride, padding, output_padding, groups, dilation)
-    return _conv(dims)(c, x, weight, bias, stride, padding, dilation, groups)
+        given = (stride, padding, output_padding, groups, dilation)
+        return _windows(f"conv_transpose{dims}d", dims)(c, x, weight, bias, *given)
+    return _windows(f"conv{dims}d", dims)(c, x, weight, bias, stride, padding, dilation, groups)
 
 
 # -- pooling ---------------------------------------------------------------------------------------
 def _max_pool(dims: int) -> Any:
-    def entry(
-        c: Call, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> Any:
-        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ints(dilation), ceil_mode
+    def entry(c: Call, x: Any, *given: Any) -> Any:
+        settings = _settings(given)
         found = _spatial(x, dims, lambda v: op(f"max_pool{dims}d")(v, *settings))
         return _with_positions(c, found, lambda: _spatial(x, dims, lambda v: op("max_pool_positions")(v, *settings)))
 
@@ -138,7 +113,7 @@ def _avg_pool(dims: int) -> Any:
         whole = count_include_pad or divisor_override is not None
         if divisor_override is not None and ceil_mode:
             x, padding, ceil_mode = _filled_up(c, x, pair(kernel, dims), stride, padding), 0, False
-        settings = ints(kernel), ints(stride) if stride else None, ints(padding), ceil_mode, whole
+        settings = _settings((kernel, stride, padding, ceil_mode, whole))
         found = _spatial(x, dims, lambda v: op(f"avg_pool{dims}d")(v, *settings))
         if divisor_override is None:
             return found
