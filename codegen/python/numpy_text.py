@@ -206,10 +206,7 @@ class NumpyText(Text):
         head, *parameters = spelling.split()
         given, bound = node.arguments, node.bound
         parts: list[str] = []
-        if head.startswith("."):
-            head = f"{self.owner(node.args[0])}{head}"
-        else:
-            head = self.function(head)
+        head = f"{self.owner(node.args[0])}{head}" if head.startswith(".") else self.function(head)
         for parameter in parameters:
             star, keyword, sign, name = _PARAMETER.findall(parameter)[0]
             name = name or keyword

@@ -44,7 +44,6 @@ class DeviceBuffer(Protocol):
     @property
     def nbytes(self) -> int:
         """The requested size in bytes."""
-        ...
 
 
 Argument: TypeAlias = DeviceBuffer | int | float | np.generic
@@ -56,24 +55,19 @@ class Launcher(Protocol):
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
         """Uninitialized memory of `nbytes` (0 is fine)."""
-        ...
 
     def upload(self, array: NDArray[Any], into: DeviceBuffer | None = None) -> DeviceBuffer:
         """Copy an array (in C order) to a new buffer, or into an existing one of its size."""
-        ...
 
     def download(self, buffer: DeviceBuffer, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """Wait for earlier launches, then return the buffer's content as a new array."""
-        ...
 
     def copy(self, source: Any, into: DeviceBuffer | None = None) -> DeviceBuffer:
         """Copy device memory to a new buffer, or into an existing one of its size: a buffer of this
         launcher, or an object with ``__cuda_array_interface__`` whose elements are dense."""
-        ...
 
     def record(self, run: Callable[[], None]) -> Callable[[], None]:
         """A function that repeats the launches that ``run`` makes, with the same arguments, at less cost."""
-        ...
 
     def launch(
         self, kernel: str, grid: Sequence[int], block: Sequence[int], shmem: int, args: Sequence[Argument]
@@ -84,15 +78,12 @@ class Launcher(Protocol):
         (CUDA itself refuses it), so empty tensors need no special case. The launch may still be
         running on return.
         """
-        ...
 
     def synchronize(self) -> None:
         """Wait until every launch has ended; errors of kernels are raised here at the latest."""
-        ...
 
     def free(self, buffer: DeviceBuffer) -> None:
         """Release the memory; the buffer must not be used afterwards."""
-        ...
 
 
 class DeviceArray:

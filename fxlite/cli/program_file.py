@@ -42,10 +42,8 @@ def trace_program(
     tracer, which name file and line."""
     program = load_program(text, weights)
     types = unique(inputs, "--input")
-    if isinstance(program, GraphModule) and not types:
-        module = program
-    else:
-        module = symbolic_trace(program, inputs=types)
+    is_graph = isinstance(program, GraphModule) and not types
+    module = program if is_graph else symbolic_trace(program, inputs=types)
     untyped = [str(n.target) for n in module.graph.placeholders if n.type is None]
     if untyped and need_types:
         shown = " ".join(f'--input "{name}=f32[...]"' for name in untyped)

@@ -265,10 +265,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         mapping = plan.qconfig_mapping()
     else:
         mapping = q.QConfigMapping().set_global(options.scheme)
-    if batches:
-        quantized = q.quantize(module, mapping, batches)
-    else:
-        quantized = q.convert(q.prepare(module, mapping))
+    quantized = q.quantize(module, mapping, batches) if batches else q.convert(q.prepare(module, mapping))
     show(console, q.report(quantized))
     if batches and not budget:
         sqnr = decibel_text(q.results_sqnr(module, quantized, batches))

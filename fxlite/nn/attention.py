@@ -123,10 +123,7 @@ class MultiheadAttention(Module):
         parts = []
         for n, (name, x) in enumerate(zip("qkv", (query, key, value))):
             rows = {"axis": 0, "start": n * size, "stop": (n + 1) * size}
-            if self.packed:
-                weight = ops.slice(self.in_proj_weight, **rows)
-            else:
-                weight = getattr(self, f"{name}_proj_weight")
+            weight = ops.slice(self.in_proj_weight, **rows) if self.packed else getattr(self, f"{name}_proj_weight")
             parts.append(F.linear(x, weight, None if bias is None else ops.slice(bias, **rows)))
         return parts[0], parts[1], parts[2]
 

@@ -249,10 +249,7 @@ def prune_channels(gm: GraphModule, amount: float = 0.3, by: Measure = "l1", whe
     whose channels (axis 1; for linear layers the last axis) are pruned, by default all convolutions.
     Layers whose channels are added up lose the same ones. Channels that are tied to an input or a
     result stay, and the ledger says why."""
-    if where is None:
-        nodes = [n for n in gm.graph.nodes if _is_convolution(n)]
-    else:
-        nodes = nodes_at(gm, where)
+    nodes = [n for n in gm.graph.nodes if _is_convolution(n)] if where is None else nodes_at(gm, where)
     slots = []
     for node in nodes:
         parts = parts_of(node)

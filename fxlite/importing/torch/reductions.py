@@ -203,10 +203,8 @@ def _at_rank(x: Any, rank: Any, dim: int, keepdim: bool) -> Any:
     if not rank_of(x):
         return x, np.zeros((), np.int64)
     order = op("argsort")(x, axis)
-    if is_number(rank):
-        place = op("unsqueeze")(order[along(x, axis, rank)], axis)
-    else:
-        place = op("gather")(order, rank, axis)
+    one = is_number(rank)
+    place = op("unsqueeze")(order[along(x, axis, rank)], axis) if one else op("gather")(order, rank, axis)
     found = op("gather")(x, place, axis), place
     return found if keepdim else tuple(op("squeeze")(v, axis) for v in found)
 

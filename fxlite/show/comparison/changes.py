@@ -162,10 +162,7 @@ class _Reads:
         if p.op == q.op == "get_attr" or len(self.now[_own(p)]) > 1:
             return False
         gone = p.target not in self.paths_b if p.op == "get_attr" else p not in self.new_of
-        if q.op == "get_attr":
-            come = self.identity(q) not in self.paths_a
-        else:
-            come = q not in self.old_of
+        come = self.identity(q) not in self.paths_a if q.op == "get_attr" else q not in self.old_of
         if gone and come:
             return True
         if gone and p in self.removed:

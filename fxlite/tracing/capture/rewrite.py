@@ -341,10 +341,7 @@ class _Matches(ast.NodeTransformer):
                 body = [placed(ast.Assign([ast.Name(case.pattern.name, ast.Store())], subject), case.pattern), *body]
             if case.guard is not None:
                 test = ast.BoolOp(ast.And(), [test, case.guard])
-            if isinstance(test, ast.Constant):
-                found = body
-            else:
-                found = [placed(ast.If(test, body, found), case.pattern)]
+            found = body if isinstance(test, ast.Constant) else [placed(ast.If(test, body, found), case.pattern)]
         return [placed(ast.Assign([ast.Name(subject.id, ast.Store())], node.subject), node.subject), *found]
 
 

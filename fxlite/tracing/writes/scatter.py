@@ -566,10 +566,7 @@ def _positions(tracer: Tracer, arrays: list[Any], sizes: list[Any], common: Any,
             index = lookup("cast")(array, "i64")
         else:
             index = lookup("take")(counting(tracer, size), array)  # checks the range, and counts from 0
-        if total is None:
-            total = index
-        else:
-            total = total * shapes.for_user(size) + index
+        total = index if total is None else total * shapes.for_user(size) + index
     return lookup("reshape")(total, (shapes.product(common),)) if common else total
 
 
