@@ -224,7 +224,7 @@ class _Cell(Module):
 
     mode = ""
 
-    def _setup(self, input_size: int, hidden_size: int, bias: bool, dtype: Any) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         rows = GATES[self.mode] * hidden_size
@@ -259,9 +259,6 @@ class LSTMCell(_Cell):
 
     mode = "lstm"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
-        self._setup(input_size, hidden_size, bias, dtype)
-
     def forward(self, x: Any, hx: Any = None) -> Any:
         return self._run(x, hx)
 
@@ -271,9 +268,6 @@ class GRUCell(_Cell):
 
     mode = "gru"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = None) -> None:
-        self._setup(input_size, hidden_size, bias, dtype)
-
 
 class RNNCell(_Cell):
     """One step: x [B, I] (or [I]) and ``hx`` [B, H] to h [B, H]. A missing state is 0."""
@@ -282,5 +276,5 @@ class RNNCell(_Cell):
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = None
     ) -> None:
         self.mode = f"rnn_{_nonlinearity(nonlinearity)}"
-        self._setup(input_size, hidden_size, bias, dtype)
+        super().__init__(input_size, hidden_size, bias, dtype)
         self.nonlinearity = nonlinearity
