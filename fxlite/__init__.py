@@ -81,50 +81,25 @@ _LAZY = {
     "lazy": None,
 }
 
-__all__ = [
-    "PH",
-    "ArgsKwargsPair",
-    "Argument",
-    "Graph",
-    "GraphAppendingTracer",
-    "GraphModule",
-    "Interpreter",
-    "LayerTracer",
-    "Node",
+# graphs and tracing
+__all__ = ["PH", "ArgsKwargsPair", "Argument", "Graph", "GraphAppendingTracer", "GraphModule", "Interpreter"]
+__all__ += ["LayerTracer", "Node", "Proxy", "PythonCode", "SubGraph", "Target", "Tracer", "Transformer"]
+__all__ += ["has_side_effect", "immutable_dict", "immutable_list", "map_aggregate", "map_arg", "symbolic_trace", "wrap"]
+# what programs and ops are written with
+__all__ += [
     "OptionalTensor",
-    "Proxy",
-    "PythonCode",
-    "SubGraph",
-    "Target",
     "Tensor",
     "TensorType",
     "Tensors",
-    "Tracer",
-    "Transformer",
     "cond",
     "dims",
     "dtypes",
     "errors",
     "expr",
     "fori_loop",
-    "has_side_effect",
-    "immutable_dict",
-    "immutable_list",
-    "map_aggregate",
-    "map_arg",
-    "nn",
-    "op",
-    "ops",
-    "parse_type",
-    "random",
-    "scan",
-    "shapes",
-    "symbolic_trace",
-    "while_loop",
-    "wrap",
-    *_LAZY,
 ]
-__all__ += dtypes.__all__
+__all__ += ["fori_loop", "nn", "op", "ops", "parse_type", "random", "scan", "shapes", "while_loop"]
+__all__ += [*_LAZY, *dtypes.__all__]
 
 
 def __dir__() -> list[str]:

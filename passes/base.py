@@ -103,20 +103,8 @@ def installed_pass(name: str) -> Any:
 
 
 # -- defining passes -------------------------------------------------------------------------------
-__all__ = [
-    "PASSES",
-    "Example",
-    "Pass",
-    "PassBase",
-    "PassError",
-    "PassResult",
-    "as_module",
-    "as_pass",
-    "graph_pass",
-    "refuse",
-    "run_in_place",
-    "unique_attribute",
-]
+__all__ = ["PASSES", "Example", "Pass", "PassBase", "PassError", "PassResult", "as_module", "as_pass", "graph_pass"]
+__all__ += ["refuse", "run_in_place", "unique_attribute"]
 
 #: All passes by name, for the command line and for PassManager(["cse", "dce"]).
 PASSES: dict[str, Pass] = {}

@@ -89,101 +89,26 @@ from fxlite.nn.normalization import (
 )
 from fxlite.nn.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
-__all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "SELU",
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AdaptiveMaxPool3d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "AvgPool3d",
-    "BCEWithLogitsLoss",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "Bilinear",
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "CosineSimilarity",
-    "CrossEntropyLoss",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "Embedding",
-    "Flatten",
-    "GRUCell",
-    "GroupNorm",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "Identity",
-    "InstanceNorm1d",
-    "InstanceNorm2d",
-    "L1Loss",
-    "LSTMCell",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "LogSigmoid",
-    "LogSoftmax",
-    "MSELoss",
-    "MaxPool1d",
-    "MaxPool2d",
-    "MaxPool3d",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-    "Mish",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiheadAttention",
-    "NLLLoss",
-    "PReLU",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "PixelShuffle",
-    "RMSNorm",
-    "RNNCell",
-    "ReLU",
-    "ReLU6",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "Unflatten",
-    "Upsample",
-    "ZeroPad1d",
-    "ZeroPad2d",
-    "functional",
-    "init",
-]
+# modules
+__all__ = ["Module", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList", "Sequential"]
+__all__ += ["functional", "init"]
+# linear layers, convolution and pooling
+__all__ += ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d"]
+__all__ += ["AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "Bilinear", "ConstantPad1d", "ConstantPad2d"]
+__all__ += ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Embedding"]
+__all__ += ["Flatten", "Identity", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d"]
+__all__ += ["MaxUnpool3d", "PixelShuffle", "Unflatten", "Upsample", "ZeroPad1d", "ZeroPad2d"]
+# activations and losses
+__all__ += ["CELU", "ELU", "GELU", "GLU", "SELU", "BCEWithLogitsLoss", "CosineSimilarity", "CrossEntropyLoss"]
+__all__ += ["Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "L1Loss", "LeakyReLU", "LogSigmoid", "LogSoftmax"]
+__all__ += ["MSELoss", "Mish", "NLLLoss", "PReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softmin"]
+__all__ += ["Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold"]
+# normalization and dropout
+__all__ += ["BatchNorm1d", "BatchNorm2d", "Dropout", "Dropout1d", "Dropout2d", "GroupNorm", "InstanceNorm1d"]
+__all__ += ["InstanceNorm2d", "LayerNorm", "RMSNorm"]
+# attention and recurrence
+__all__ += ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "MultiheadAttention", "RNNCell", "TransformerEncoder"]
+__all__ += ["TransformerEncoderLayer"]
 
 
 def __dir__() -> list[str]:

@@ -27,23 +27,8 @@ if TYPE_CHECKING:
     from fxlite.types.tensor_type import TensorType
 
 
-__all__ = [
-    "bfloat16",
-    "bool_",
-    "complex64",
-    "complex128",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-]
+__all__ = ["bfloat16", "bool_", "complex64", "complex128", "float16", "float32", "float64", "int8", "int16", "int32"]
+__all__ += ["int64", "uint8", "uint16", "uint32", "uint64"]
 
 #: Python's numbers, which are weak beside arrays (NEP 50).
 Number: TypeAlias = bool | int | float | complex
