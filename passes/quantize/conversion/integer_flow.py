@@ -116,21 +116,16 @@ def _classify(flow: _Flow, node: Node, qconfig: QConfig | None, rule: str) -> No
     if is_static:
         assert qconfig is not None
         flow.static[node] = qconfig
-    if node.target.role == "product" or multiply_adds(node) != 0:
-        reason = why_not(node, qconfig, rule)
+    is_product = node.target.role == "product" or multiply_adds(node) != 0
+    if is_product or node.target.role == "table":
+        reason = (why_not if is_product else why_not_table)(node, qconfig, rule)
         if reason is not None:
             flow.reasons[node] = reason
         elif qconfig is not None and qconfig.mode != "cast":
-            flow.products[node] = qconfig
-            if is_static and not is_call(node, "recurrence"):  # whose states are computed in float
+            (flow.products if is_product else flow.tables)[node] = qconfig
+            if is_product and is_static and not is_call(node, "recurrence"):  # whose states are computed in float
                 flow.born.add(node)
                 flow.epilogue[node] = node
-    elif node.target.role == "table":
-        reason = why_not_table(node, qconfig, rule)
-        if reason is not None:
-            flow.reasons[node] = reason
-        elif qconfig is not None and qconfig.mode != "cast":
-            flow.tables[node] = qconfig
     elif is_static and carries(node):
         flow.carriers.add(node)
         if all(v in flow.born for v in moved(node)):
