@@ -179,7 +179,7 @@ class OwnOp(ForeignOp):
     # -- types -------------------------------------------------------------------------------
     def inferred(self, bound: Mapping[str, Any]) -> Any:
         if self._infer is not None:
-            found = _as_type(self, self._infer(**bound))
+            found = _as_type(self, self._infer(**self._complete(bound)))
         elif self._scalar is not None:
             shape = self._shape(bound)
             found = TensorType(shape, self._element(bound, shape).dtype)
