@@ -35,7 +35,7 @@ from pathlib import Path
 
 from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import comment
-from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, library, needed
+from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, library, needed, scalar_functions
 from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.codegen.runtime.cache import (
     cache_folder,
@@ -198,6 +198,7 @@ def _is_known(text: str) -> bool:
 # -- builds ----------------------------------------------------------------------------------------
 _EXTENSION = "fxlite_extension"
 _TEAM = "fxlite_team"
+_MATH = "fx_math.h"
 _ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
@@ -264,7 +265,7 @@ def build(files: Mapping[str, str], entry: Entry, *, flags: Sequence[str] = (), 
         including = (*flags, f"-I{include}")
         made = f"{_EXTENSION}.o"
         parts = (*parts, _Job(compiler, extension, including, (), made, optional=True))
-    job = _Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", parts)
+    job = _Job(compiler, _reached(texts), flags, (*SHARED_FLAGS, *libraries), f"{entry.name}.so", parts)
     return Library(_cached(job), openmp)
 
 
@@ -277,7 +278,7 @@ def build_shared(files: Mapping[str, str], name: str) -> Path:
     parts, libraries = _team(compiler, files.values(), flags)
     texts, tiles = _tiles(compiler, files, flags)
     parts = (*parts, *tiles)
-    return _cached(_Job(compiler, texts, flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
+    return _cached(_Job(compiler, _reached(texts), flags, (*SHARED_FLAGS, *libraries), name, parts=parts))
 
 
 def _team(compiler: Compiler, texts: Iterable[str], flags: tuple[str, ...]) -> tuple[tuple[_Job, ...], tuple[str, ...]]:
@@ -297,10 +298,16 @@ def _tiles(
     for name, text in files.items():
         texts[name], found = apart(text)
         sources |= found
-    shared = {"fx_math.h": files.get("fx_math.h", "")}
     return texts, tuple(
-        _Job(compiler, {f"{name}.c": text, **shared}, flags, (), f"{name}.o") for name, text in sources.items()
+        _Job(compiler, _reached({f"{name}.c": text, _MATH: files.get(_MATH, "")}), flags, (), f"{name}.o")
+        for name, text in sources.items()
     )
+
+
+def _reached(files: Mapping[str, str]) -> dict[str, str]:
+    """The files, with those functions of fx_math.h that the others call."""
+    others = {name: text for name, text in files.items() if name != _MATH}
+    return {**others, _MATH: scalar_functions("\n".join(others.values()))} if _MATH in files else others
 
 
 def build_executable(
@@ -316,7 +323,7 @@ def build_executable(
     parallel = (OPENMP_FLAG,) if openmp and compiler.openmp else ()
     flags = (*compile_flags(), *parallel, *flags)
     texts, tiles = _tiles(compiler, files, flags)
-    return _cached(_Job(compiler, texts, flags, ("-lm",), name, parts=tiles))
+    return _cached(_Job(compiler, _reached(texts), flags, ("-lm",), name, parts=tiles))
 
 
 def find_library(folder: str, entry: Entry, openmp: bool) -> Library | None:

@@ -123,6 +123,33 @@ def test_tiles_are_told_from_other_definitions():
         assert text.count(conditional) == everything.count(conditional)
 
 
+def test_programs_are_compiled_with_the_scalar_functions_that_they_reach(tmp_path):
+    """And with all that these mention, also where a macro makes them."""
+    whole = (Path(library.__file__).parents[1] / "fx_math.h").read_text()
+    _, definitions = library._scalar_functions()
+    names = {name for definition in definitions for name in definition.names}
+    assert names >= {"fx_maximum_f32", "fx_pow_u16", "fx_mod_i8", "fx_nextafter_bf16", "fx_error", "FX_OUT_OF_MEMORY"}
+    code = re.sub(r"(?s)/\*.*?\*/", "", library.scalar_functions(" ".join(names)))
+    mentioned = re.findall(r"\bfx_\w*[^\W_]\b(?!##)", code)
+    assert {*mentioned} <= names
+
+    def compiled(text):
+        """The names of the functions of a header."""
+        source = tmp_path / "header.c"
+        source.write_text(text)
+        command = [*find_compiler().command, "-std=gnu11", "-w", "-O0", "-DFX_FN=", "-c", source]
+        subprocess.run([*command, "-o", tmp_path / "header.o"], check=True)
+        told = subprocess.run(["nm", tmp_path / "header.o"], check=True, capture_output=True, text=True)
+        return {line.split()[-1] for line in told.stdout.splitlines() if " T " in line}
+
+    functions = compiled(whole)
+    assert len(functions) > 290 and compiled(library.scalar_functions(" ".join(names))) == functions
+    assert compiled(library.scalar_functions("fx_mod_i8(x, y)")) == {
+        *("fx_mod_i8", "fx_floordiv_i8", "fx_sub_i8", "fx_mul_i8")
+    }
+    assert len(library.scalar_functions("")) < 2000
+
+
 def test_what_the_key_covers(monkeypatch):
     header = {**FILES, "twice.h": HEADER + "#define FACTOR 3\n"}
     found = {

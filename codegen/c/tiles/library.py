@@ -203,6 +203,39 @@ def headers(functions: str, program: str = "fx") -> dict[str, str]:
     return {"fx_math.h": _read("../fx_math"), f"{program}_tiles.h": f"{guard}{_INCLUDES}{needed(functions)}#endif\n"}
 
 
+# -- scalar functions ------------------------------------------------------------------------------
+_MACRO = re.compile(r"^#define (FX_\w+)\(([^)]*)\)((?:\\\n|.)*)\n", re.MULTILINE)
+_CALL_OF_MACRO = re.compile(r"^ *(FX_\w+)\(([^()]*)\) *$", re.MULTILINE)
+
+
+def scalar_functions(users: str) -> str:
+    """fx_math.h with those of its functions that C text reaches. To read all of them takes the compiler a quarter of
+    its time for a small program."""
+    begin, functions = _scalar_functions()
+    return f"{begin}{needed(users, functions)}#endif\n"
+
+
+@cache
+def _scalar_functions() -> tuple[str, tuple[Definition, ...]]:
+    """How fx_math.h begins, and its definitions. Each function that a macro makes is a definition of its own."""
+    begin, last_include, text = _read("../fx_math").partition("#include <string.h>\n#endif\n")
+    macros = {
+        name: (parameters.split(", "), re.sub(r" *\\\n", "\n", body)) for name, parameters, body in _MACRO.findall(text)
+    }
+
+    def made(call: re.Match[str]) -> str:
+        name, values = call.groups()
+        if name not in macros:
+            return call[0]
+        parameters, body = macros[name]
+        by_name = dict(zip(parameters, values.split(", "), strict=True))
+        put = re.sub(r"\w+", lambda word: by_name.get(word[0], word[0]), body).replace("##", "")
+        return _CALL_OF_MACRO.sub(made, re.sub(r"^ +(?=FX_FN )", "\n", put, flags=re.MULTILINE))
+
+    functions = _CALL_OF_MACRO.sub(made, text.rpartition("#endif")[0])
+    return f"{begin}{last_include}\n", tuple(definitions_of("fx_math", f"/* Functions. */\n{functions}"))
+
+
 # -- tiles in objects of their own -----------------------------------------------------------------
 _TILE = re.compile(r"^TILE_FUNCTION static ([^{;]*?)\s*\{.*?^\}$", re.MULTILINE | re.DOTALL)
 _HIDDEN = '__attribute__((visibility("hidden")))'  # so that calls need no table of addresses
@@ -336,8 +369,9 @@ def _names(definition: str) -> set[str]:
     """The names that a definition gives."""
     code = _COMMENT.sub("", definition)
     names = {name for found in _DEFINED.findall(code) for name in found if name}
+    names.update(re.findall(r"^\} (\w+);", code, re.MULTILINE))
     for body in re.findall(r"^enum \{(.*?)\}", code, re.MULTILINE | re.DOTALL):
-        names.update(re.findall(r"(\w+) =", body))
+        names.update(re.findall(r"(\w+)\s*(?:=[^,]*)?(?:,|$)", body))
     return names
 
 
