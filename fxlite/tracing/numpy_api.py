@@ -455,7 +455,9 @@ def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args
     kwargs = {name: dtypes.as_numpy_reads(value) for name, value in kwargs.items()}
     settled = [*map(as_known_number, args)]
     options = {name: value if name == "out" else as_known_number(value) for name, value in kwargs.items()}
-    if any(map(holds_computed, settled)) or name.startswith("ndarray."):  # a traced value is left
+    if name.startswith("ndarray."):  # the method of a traced value, also of one that is known
+        args, kwargs = [args[0], *settled[1:]], options
+    elif any(map(holds_computed, settled)):  # a traced value is left
         args, kwargs = settled, options
     try:
         return implementation(*args, **kwargs)

@@ -644,34 +644,31 @@ def test_ops_that_give_numbers(name: str) -> None:
 SHAPES = [(4, 3), (6,), (2, 3, 2)]
 
 
-@st.composite
-def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
-    """A shape and steps; each step names values by number, modulo how many there are."""
-    shape = draw(st.sampled_from(SHAPES))
-    number = st.integers(0, 20)
-    part = st.one_of(
-        st.integers(-2, 1),
-        st.builds(
-            slice, st.none() | st.integers(-3, 3), st.none() | st.integers(-3, 4), st.sampled_from([None, 1, 2, -1, -2])
-        ),
-        st.just(None),
-        st.just(Ellipsis),
-    )
-    index = st.lists(part, min_size=1, max_size=3).map(tuple)
-    fancy = st.one_of(st.lists(st.integers(-2, 1), min_size=1, max_size=3), st.just("mask"))
-    step = st.one_of(
-        st.tuples(st.just("view"), number, index),
-        st.tuples(st.just("permute"), number, st.just(None)),
-        st.tuples(st.just("reshape"), number, st.sampled_from([(-1,), (2, -1), (-1, 1), (-1, 3)])),
-        st.tuples(st.just("flip"), number, st.just(None)),
-        st.tuples(st.just("compute"), number, st.sampled_from(["add", "copy", "sum", "astype"])),
-        st.tuples(st.just("set"), number, index, number),
-        st.tuples(st.just("set"), number, fancy.map(lambda f: (f,)), number),
-        st.tuples(st.just("augment"), number, st.sampled_from(["+", "*"]), number),
-        st.tuples(st.just("out"), number, number),
-        st.tuples(st.just("copyto"), number, number),
-    )
-    return shape, draw(st.lists(step, min_size=3, max_size=12))
+_NUMBER = st.integers(0, 20)
+_PART = st.one_of(
+    st.integers(-2, 1),
+    st.builds(
+        slice, st.none() | st.integers(-3, 3), st.none() | st.integers(-3, 4), st.sampled_from([None, 1, 2, -1, -2])
+    ),
+    st.just(None),
+    st.just(Ellipsis),
+)
+_INDEX = st.lists(_PART, min_size=1, max_size=3).map(tuple)
+_FANCY = st.one_of(st.lists(st.integers(-2, 1), min_size=1, max_size=3), st.just("mask"))
+_STEP = st.one_of(
+    st.tuples(st.just("view"), _NUMBER, _INDEX),
+    st.tuples(st.just("permute"), _NUMBER, st.just(None)),
+    st.tuples(st.just("reshape"), _NUMBER, st.sampled_from([(-1,), (2, -1), (-1, 1), (-1, 3)])),
+    st.tuples(st.just("flip"), _NUMBER, st.just(None)),
+    st.tuples(st.just("compute"), _NUMBER, st.sampled_from(["add", "copy", "sum", "astype"])),
+    st.tuples(st.just("set"), _NUMBER, _INDEX, _NUMBER),
+    st.tuples(st.just("set"), _NUMBER, _FANCY.map(lambda f: (f,)), _NUMBER),
+    st.tuples(st.just("augment"), _NUMBER, st.sampled_from(["+", "*"]), _NUMBER),
+    st.tuples(st.just("out"), _NUMBER, _NUMBER),
+    st.tuples(st.just("copyto"), _NUMBER, _NUMBER),
+)
+PROGRAMS = st.tuples(st.sampled_from(SHAPES), st.lists(_STEP, min_size=3, max_size=12))
+"""A shape and steps; each step names values by number, modulo how many there are."""
 
 
 COMPUTED: dict[str, Callable[[Any], Any]] = {
@@ -752,7 +749,7 @@ def test_random_programs() -> None:
     count = {"traced": 0, "refused": 0}
 
     @settings(max_examples=400, deadline=None)
-    @given(programs())
+    @given(PROGRAMS)
     def one(program: tuple[tuple[int, ...], list[tuple[Any, ...]]]) -> None:
         shape, steps = program
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -769,6 +766,22 @@ def test_random_programs() -> None:
 
     one()
     assert count["refused"] <= 0.05 * count["traced"], count
+
+
+def test_methods_of_a_number_that_is_known() -> None:
+    """It is known because the program has written it, and traced nevertheless."""
+
+    def program(x: Any) -> Any:
+        y = x * 1
+        y[None] = 1
+        s = y.sum()
+        made = [s.copy(), s.flatten(), s.repeat(2), s.take(0), s.astype(int), s.clip(0, 2), s.reshape(1), s.item()]
+        return x, *made, np.zeros(int(s))
+
+    x = np.ones((4, 3), np.float32)
+    agree(program, x)
+    with pytest.raises(TraceError, match=r"(?s)is a NumPy number, which cannot be written to.*in_place.py:\d+"):
+        fx.symbolic_trace(lambda x: program(x)[1].fill(2), x)
 
 
 def test_two_writes_at_run_time_places_share_no_local_of_an_ended_loop() -> None:
