@@ -234,11 +234,6 @@ def is_endless(loop: ast.stmt) -> bool:
     return not any(map(breaks, loop.body))
 
 
-def holds(outer: ast.AST, node: ast.AST) -> bool:
-    """Whether a node is inside of another one, or is the same."""
-    return any(n is node for n in ast.walk(outer))
-
-
 def binds_a_name(node: ast.AST) -> bool:
     """Whether an expression cannot become a lambda, because it binds a name or awaits something."""
     kinds = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)

@@ -26,7 +26,6 @@ from fxlite.tracing.capture.names import (
     always_leaves,
     binds_a_name,
     bound_names,
-    holds,
     in_the_way,
     is_endless,
     leaves,
@@ -218,7 +217,7 @@ class ControlFlow(Expressions):
         """The names that may be read after a loop: in the rest of the function, or in another round of an outer
         loop."""
         scope = self._scopes[-1]
-        around = [outer for outer in scope.loops if outer is not loop]
+        around = {id(n) for outer in scope.loops if outer is not loop for n in ast.walk(outer)}
         inside = {id(n) for n in ast.walk(loop)}
         end = (loop.end_lineno, loop.end_col_offset)
         found = set[str](scope.outer)
@@ -228,7 +227,7 @@ class ControlFlow(Expressions):
             behind = (node.lineno, node.col_offset) >= end  # type: ignore[attr-defined]
             if isinstance(node, (ast.FunctionDef, ast.Lambda)) and node is not scope.node:
                 found |= read_names(node)
-            elif behind or any(holds(outer, node) for outer in around):
+            elif behind or id(node) in around:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Load, ast.Del)):
                     found.add(node.id)
                 elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
