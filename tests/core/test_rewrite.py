@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import linecache
 import textwrap
+from functools import cache
 from typing import Any
 
 import hypothesis
@@ -86,30 +87,33 @@ def test_an_error_stands_at_its_line() -> None:
 NAMES = ("a", "b", "c")
 
 
+_LEAVES = st.sampled_from([*NAMES, "0", "1", "2", "7"])
+_FORMS = st.sampled_from(
+    [
+        "({0} + {1})",
+        "({0} - {1})",
+        "({0} * {1} % 11)",
+        "({0} and {1})",
+        "({0} or {1})",
+        "(not {0})",
+        "({0} if {1} else {2})",
+        "int({0} < {1} <= {2})",
+        "max({0}, {1})",
+        "sum(v for v in ({0}, {1}) if v)",
+    ]
+)
+
+
+@cache  # a strategy that is made anew is checked anew
 @st.composite
 def expression(draw: Any, depth: int = 2) -> str:
     if depth == 0 or draw(st.booleans()):
-        return draw(st.sampled_from([*NAMES, "0", "1", "2", "7"]))
-    one, other = draw(expression(depth - 1)), draw(expression(depth - 1))
-    third = draw(expression(depth - 1))
-    return draw(
-        st.sampled_from(
-            [
-                f"({one} + {other})",
-                f"({one} - {other})",
-                f"({one} * {other} % 11)",
-                f"({one} and {other})",
-                f"({one} or {other})",
-                f"(not {one})",
-                f"({one} if {other} else {third})",
-                f"int({one} < {other} <= {third})",
-                f"max({one}, {other})",
-                f"sum(v for v in ({one}, {other}) if v)",
-            ]
-        )
-    )
+        return draw(_LEAVES)
+    parts = [draw(expression(depth - 1)) for _ in range(3)]
+    return draw(_FORMS).format(*parts)
 
 
+@cache
 @st.composite
 def block(draw: Any, depth: int, in_loop: bool) -> list[str]:
     lines: list[str] = []
@@ -118,12 +122,13 @@ def block(draw: Any, depth: int, in_loop: bool) -> list[str]:
     return lines
 
 
+@cache
 @st.composite
 def statement(draw: Any, depth: int, in_loop: bool) -> list[str]:
     kinds = ["assign", "update", "call", "item", "return"]
     kinds += ["if", "if", "while", "for", "try"] if depth else []
     kinds += ["break", "continue"] if in_loop else []
-    kind, name = draw(st.sampled_from(kinds)), draw(st.sampled_from(NAMES))
+    kind, name = draw(st.sampled_from(tuple(kinds))), draw(st.sampled_from(NAMES))
     value = draw(expression())
 
     def inner(loop: bool) -> list[str]:
