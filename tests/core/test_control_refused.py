@@ -254,7 +254,7 @@ def a_view_on_one_way(x: Any) -> Any:
 def written_by_the_first_round(x: Any) -> Any:
     a = x * 1.0
     c = a
-    for i in range(30):
+    for i in range(20):
         if x[i % 4] < 2:
             continue
         c[1] = 5
@@ -362,7 +362,7 @@ def returned_by_a_round(x: Any) -> Any:
 def read_in_the_next_round(x: Any) -> Any:
     a, s = x + 0, 0.0
     names = [a]
-    for i in range(40):
+    for i in range(20):
         s = s + names[0].sum()
         a[0] = i
         if x[i % 5] > 2:
