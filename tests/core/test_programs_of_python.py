@@ -3,6 +3,7 @@ elements. A jitted function gives what the function gives, down to the type of a
 
 from __future__ import annotations
 
+import bisect
 import copy
 import decimal
 import functools
@@ -17,6 +18,7 @@ import pytest
 import fxlite as fx
 from tests.core.control_programs import asserts, catches_an_assert  # pytest changes those of this file
 from tests.core.test_programs_people_write import check, copied, floats, integers, same
+from tests.oracle import agree
 
 SETS = ((floats(5),), (floats(8, seed=1),))
 
@@ -607,3 +609,41 @@ def test_known_numbers_are_options() -> None:
 
 def test_rolled_by_values() -> None:
     check(streamed, (floats(4, 6, 9),), (floats(5, 3, 9),), versions=None)
+
+
+def test_minimum_of_known_and_computed_numbers() -> None:
+    """Rows that are lists of numbers of Python: some of those that ``min`` compares are known, and keep their types."""
+
+    def distance(x: Any, y: Any) -> Any:
+        previous = list(range(len(y) + 1))
+        for i, a in enumerate(x, 1):
+            current = [i]
+            for j, b in enumerate(y, 1):
+                current.append(min(previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (a != b)))
+            previous = current
+        return previous[-1]
+
+    def clipped(x: Any) -> Any:
+        return x * min(3, 2, x[0]), x * max(0.5, 1, x[1], 0)
+
+    agree(distance, np.array([1, 0, 2, 1], np.uint8), np.array([0, 2, 1, 1, 2], np.uint8))
+    agree(clipped, np.float32([1, 2, 3]))
+
+
+def test_bisect_in_a_list_that_starts_empty() -> None:
+    def inserted(x: Any) -> Any:
+        return bisect.bisect_left([], x[0]), bisect.bisect([1, 3], x[0])
+
+    def longest_rise(x: Any) -> int:
+        tails: list[Any] = []
+        for v in x:
+            k = bisect.bisect_left(tails, v)
+            if k == len(tails):
+                tails.append(v)
+            else:
+                tails[k] = v
+        return len(tails)
+
+    agree(inserted, np.array([3, 1]))
+    with pytest.raises(fx.errors.TraceError, match=r"(?s)list.*of_python.py:\d+: .*tails"):
+        fx.symbolic_trace(longest_rise, "i64[4]")

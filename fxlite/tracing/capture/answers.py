@@ -252,7 +252,7 @@ def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndm
 def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> Any:
     """A value, or nested lists and tuples of values, numbers and sizes, as one traced array with ``dtype``, or with
     the dtype that NumPy chooses."""
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and value:
         parts = [stacked(tracer, part, dtype) for part in value]
         if dtype is None:
             wanted = dtypes.result_type(*(part.type.dtype for part in parts))
@@ -260,7 +260,7 @@ def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> An
         return lookup("stack")(parts)
     if isinstance(value, NamedDim):
         return tracer.size(value) if dtype is None else tracer.size_as_tensor(value, dtype)
-    array = tracer.constant(value)
+    array = tracer.constant(np.zeros(0) if isinstance(value, (list, tuple)) else value)
     return array if dtype is None else lookup("cast")(array, dtype)
 
 
@@ -516,8 +516,11 @@ def _extreme(relation: str) -> Call:
         best = values[0]
         for value in values[1:]:
             better = lookup(relation)(value, best)
-            require_one_truth(better)
-            best = lookup("where")(better, value, best)
+            if is_traced(better):
+                require_one_truth(better)
+                best = lookup("where")(better, value, best)
+            elif better:  # both are known numbers, which keep their types
+                best = value
         are_python = all(hasattr(v, "python_type") or type(v) in (bool, int, float, NamedDim) for v in values)
         return tracer.python_number(best) if are_python else best
 

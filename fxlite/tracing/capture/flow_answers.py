@@ -361,6 +361,8 @@ def _bisected(side: Any) -> Answer:
         if len(args) > 2 or kwargs:
             problem = f"{function.__name__}() of values that are not known while tracing is given lo, hi or key"
             raise tracer.error(problem, f"np.searchsorted(values[lo:hi], x, {side!r}) + lo")
+        if not is_traced(args[0]) and not len(args[0]):
+            return 0
         values: Any = args[0] if is_traced(args[0]) else stacked(tracer, list(args[0]))
         return _number(np.searchsorted(values, args[1], side), int)
 
