@@ -584,6 +584,72 @@ def matched(x: Any) -> Any:
     return out
 
 
+def matched_in_parts(x: Any) -> Any:
+    out = np.zeros_like(x)
+    for i, v in enumerate(x):
+        match v % 3, v % 5:
+            case 0, 0:
+                out[i] = 15
+            case 0, _:
+                out[i] = 3
+            case (1, k) if k > 2:
+                out[i] = -k
+            case _, (0 | 1) as k:
+                out[i] = 5 + k
+            case _:
+                out[i] = v
+        match out[i]:
+            case 3 | 5 as k:
+                out[i] += k
+            case n if n > 12:
+                out[i] -= n
+            case n:
+                out[i] += n * 100
+    return out
+
+
+def names_bound_in_conditions(x: Any) -> Any:
+    """``:=`` behind ``and`` and ``or``, where Python may not come to it."""
+    n = m = i = total = 0
+    for v in x:
+        if v > 1 and (s := v * 2) < 9:
+            n += s
+        elif v == 0 or (t := v + n) > 12:
+            m += v
+        else:
+            m += t
+    while i < len(x) and (new := total + x[i]) < 12 and i < 7:
+        total, i = new, i + 1
+    else:
+        i += 100
+    return n, m, total, i
+
+
+def left_without_a_value(x: Any) -> Any:
+    """``return`` in a loop of a function that is called for what it writes."""
+
+    def sift(x: Any, k: Any) -> None:
+        while k + 1 < len(x):
+            if x[k] <= x[k + 1]:
+                return
+            x[k], x[k + 1] = x[k + 1], x[k]
+            k += 1
+
+    def first(x: Any) -> None:
+        for i in range(len(x)):
+            if x[i] > 4:
+                x[i] = 0
+                return
+        x[0] = 5
+
+    x = x.copy()
+    for start in range(len(x) - 2, -1, -1):
+        sift(x, start)
+    first(x)
+    first(x)
+    return x
+
+
 #: name -> (program, sets of arguments)
 def fourier_sums(x: Any) -> Any:
     out = np.zeros(len(x), dtype=complex)
@@ -777,6 +843,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
         (settles_in_a_while_loop, [(np.eye(3, dtype=int) * 2 + 1, np.arange(3))]),
         (settles_in_a_for_loop, [(floats(40) ** 2, np.array([v])) for v in (9.0, 1e9, 1e-9)]),
         (matched, [(np.array([4.0, 9, 1, 8]),), (np.array([4.0, 7, 1]),)]),
+        (matched_in_parts, [(np.array([0, 30, 7, 3, 4, 10, 14, 13, 5, 16]),)]),
+        (names_bound_in_conditions, [(np.array(v),) for v in ([2, 0, 5, 1, 4, 9, 3], [1, 1, 2], [7, 7, 1, 0])]),
+        (left_without_a_value, [(np.array(v),) for v in ([9, 3, 7, 1, 5], [1, 2, 3], [2, 1])]),
         (fourier_sums, [(np.float64([1, -2, 3, 0.5]),)]),
         (escape_times, [(np.float64([-1, 0.1, 0.3]), np.float64([0.2, 1]))]),
         (roots_of_either_kind, [(np.float64([1, 5]),), (np.float64([1, -5]),)]),

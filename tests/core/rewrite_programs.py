@@ -153,6 +153,8 @@ def matches(n: int, limit: int) -> Any:
             return "zero", x
         case (x, y) if x > y:
             result = "more"
+        case (1, y) | (y, 1):
+            result = f"one and {y}"
         case _:
             result = "other"
     return result

@@ -113,7 +113,7 @@ class Flow(Expressions):
         if not isinstance(outcome, Outcome):
             return None if outcome is None else outcome.value
         flag = outcome.flags["RETURN"]
-        if flag is True:
+        if flag is True or outcome.value is None:  # the end of a function returns None, too
             return outcome.value
         raise flag.tracer.error(
             "the function returns a value on one path, and reaches its end without one on another; "

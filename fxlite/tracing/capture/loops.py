@@ -380,7 +380,9 @@ class Loop:
         for place, reason in fixed:
             value = way.values.get(place, MISSING)
             before = way.region.places[place]
-            if reason is None and not is_same(value, before):
+            if reason is None and isinstance(value, Unavailable):
+                self.fixed[place], self.changes, learned = value, True, True
+            elif reason is None and not is_same(value, before):
                 learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
         found = {} if learned else {m: why for m, why in way.doubts.items() if self._is_around(m.root)}
         learned = learned or not found.keys() <= self.doubts.keys()  # the next round must not read there
@@ -509,7 +511,7 @@ class Loop:
             return Outcome()  # the loop leaves nothing behind
         nodes = self._record(condition, way, carried)
         results = iter([as_value(self.tracer, n, k) for n, (_, _, k) in zip(nodes, carried)])
-        found = Outcome()
+        found = Outcome(value=outcome.value)
         for name in self.leaving:
             found.flags[name] = next(results)
         values = self._leave(results, way, kept, returned)
@@ -524,7 +526,7 @@ class Loop:
         return found
 
     def _returned(self, outcome: Outcome) -> _Entry | None:
-        if outcome.value is FILLER:
+        if outcome.value is FILLER or outcome.value is None:
             return None
         found = self._entry(outcome.value, "the returned value")
         if found is None:

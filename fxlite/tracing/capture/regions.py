@@ -286,6 +286,9 @@ def shown(value: Any) -> str:
         return "not set"
     if is_traced(value) and value.is_typed:
         return str(value.type)
+    if type(value) in (tuple, list) and len(value) < 5:
+        text = ", ".join(map(shown, value)) + "," * (type(value) is tuple and len(value) == 1)
+        return f"({text})" if type(value) is tuple else f"[{text}]"
     text = repr(value)
     return text if len(text) <= 40 else f"a {type(value).__name__}"
 

@@ -18,6 +18,7 @@ unless it was. Expressions that Python evaluates only under a condition become l
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
 from fxlite.tracing.capture.names import (
@@ -98,6 +99,8 @@ class ControlFlow(Expressions):
         for number, statement in enumerate(body):
             if isinstance(statement, (ast.Global, ast.Nonlocal)):
                 continue
+            if isinstance(statement, ast.If):
+                statement = _one_by_one(statement)
             if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
                 made.append(self._jump(statement, top))
                 return made
@@ -310,6 +313,21 @@ def _test_inside(node: ast.While) -> None:
     node.orelse, node.body, node.test = [], [test, *node.body], placed(ast.Constant(True), node.test)
 
 
+def _one_by_one(node: ast.If) -> ast.If:
+    """``if a and b: body`` as ``if a: if b: body`` where ``b`` binds names, so that it is no part on its own; ``or``
+    likewise."""
+    test = node.test
+    if not isinstance(test, ast.BoolOp) or not any(map(binds_a_name, test.values[1:])):
+        return node
+    first, *more = test.values
+    rest = more[0] if len(more) == 1 else placed(ast.BoolOp(test.op, more), more[0])
+    if isinstance(test.op, ast.And):
+        inner = placed(ast.If(rest, node.body, copy.deepcopy(node.orelse)), rest)
+        return placed(ast.If(first, [inner], node.orelse), node)  # type: ignore[no-any-return]
+    inner = placed(ast.If(rest, copy.deepcopy(node.body), node.orelse), rest)
+    return placed(ast.If(first, node.body, [inner]), node)  # type: ignore[no-any-return]
+
+
 def _guarded(node: ast.Try) -> _Statements:
     """The body of a ``try`` with handlers, between two calls of the helper."""
     enter, leave = (ast.Expr(ask(method, node.body[0])) for method in ("enter_try", "leave_try"))
@@ -319,8 +337,8 @@ def _guarded(node: ast.Try) -> _Statements:
 # -- match ----------------------------------------------------------------------------------------
 class _Matches(ast.NodeTransformer):
     """Rewrites ``match`` statements that compare with values to ``if`` statements, which are then rewritten further:
-    ``case 1 | 2 if g:`` becomes ``if (s == 1 or s == 2) and g:``. Statements with patterns other than values, None,
-    True, False, names and ``_`` are unchanged."""
+    ``case 1 | 2 if g:`` becomes ``if (s == 1 or s == 2) and g:``. The parts of a subject ``a, b`` are compared
+    with those of a pattern. Statements with patterns other than values, None, True, False, names and ``_`` stay."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -328,31 +346,71 @@ class _Matches(ast.NodeTransformer):
     def visit_Match(self, node: ast.Match) -> Any:
         self.generic_visit(node)
         self._count += 1
-        subject = ast.Name(f"<match {self._count}>", ast.Load())
+        subject: ast.expr = ast.Name(f"<match {self._count}>", ast.Load())
+        if isinstance(node.subject, ast.Tuple) and not any(isinstance(v, ast.Starred) for v in node.subject.elts):
+            names: list[ast.expr] = [
+                ast.Name(f"<match {self._count} {n}>", ast.Load()) for n in range(len(node.subject.elts))
+            ]
+            subject = ast.Tuple(names, ast.Load())
         found: list[ast.stmt] = []
         for case in reversed(node.cases):
-            test, body = _is_match(case.pattern, subject), case.body
+            stores: list[ast.Assign] = []
+            test, body = _is_match(case.pattern, subject, stores), case.body
             if test is None:
                 return node
-            if isinstance(case.pattern, ast.MatchAs) and case.pattern.name is not None:
-                if case.guard is not None:
-                    return node
-                body = [placed(ast.Assign([ast.Name(case.pattern.name, ast.Store())], subject), case.pattern), *body]
-            if case.guard is not None:
-                test = ast.BoolOp(ast.And(), [test, case.guard])
-            found = body if isinstance(test, ast.Constant) else [placed(ast.If(test, body, found), case.pattern)]
-        return [placed(ast.Assign([ast.Name(subject.id, ast.Store())], node.subject), node.subject), *found]
+            if case.guard is None:
+                body = [*stores, *body]
+                found = body if isinstance(test, ast.Constant) else [placed(ast.If(test, body, found), case.pattern)]
+            elif isinstance(test, ast.Constant):
+                found = [*stores, placed(ast.If(case.guard, body, found), case.pattern)]
+            else:  # the guard reads what the pattern binds
+                bound: list[ast.expr] = [ast.NamedExpr(s.targets[0], s.value) for s in stores]  # type: ignore[arg-type]
+                parts = [test, *([ast.Tuple(bound, ast.Load())] if bound else []), case.guard]
+                found = [placed(ast.If(ast.BoolOp(ast.And(), parts), body, found), case.pattern)]
+        return [placed(ast.Assign([_as_target(subject)], node.subject), node.subject), *found]
 
 
-def _is_match(pattern: ast.pattern, subject: ast.Name) -> ast.expr | None:
-    """An expression for whether the subject matches; None for patterns that destructure it."""
+def _as_target(subject: ast.expr) -> ast.expr:
+    """The names of a subject, to be assigned."""
+    if isinstance(subject, ast.Tuple):
+        return ast.Tuple([_as_target(part) for part in subject.elts], ast.Store())
+    assert isinstance(subject, ast.Name)
+    return ast.Name(subject.id, ast.Store())
+
+
+def _is_match(pattern: ast.pattern, subject: ast.expr, stores: list[ast.Assign]) -> ast.expr | None:
+    """An expression for whether the subject matches, None for patterns that destructure it. The statements that bind
+    the names of the pattern are added to ``stores``."""
+    if isinstance(pattern, ast.MatchAs):
+        if pattern.name is not None:
+            stored: list[ast.expr] = [ast.Name(pattern.name, ast.Store())]
+            stores.append(placed(ast.Assign(stored, copy.deepcopy(subject)), pattern))
+        if pattern.pattern is not None:
+            return _is_match(pattern.pattern, subject, stores)
+        return placed(ast.Constant(True), pattern)  # type: ignore[no-any-return]
+    if isinstance(pattern, ast.MatchOr):
+        inner: list[ast.Assign] = []  # which of them bind depends on the part that matches
+        parts = [_is_match(part, subject, inner) for part in pattern.patterns]
+        return None if inner else _joined(ast.Or(), parts, pattern)
+    if isinstance(subject, ast.Tuple):
+        if not isinstance(pattern, ast.MatchSequence) or len(pattern.patterns) != len(subject.elts):
+            return None
+        parts = [_is_match(*pair, stores) for pair in zip(pattern.patterns, subject.elts)]
+        return _joined(ast.And(), parts, pattern)
     if isinstance(pattern, ast.MatchValue):
         return placed(ast.Compare(subject, [ast.Eq()], [pattern.value]), pattern)  # type: ignore[no-any-return]
     if isinstance(pattern, ast.MatchSingleton):
         return placed(ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)]), pattern)  # type: ignore[no-any-return]
-    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
-        return placed(ast.Constant(True), pattern)  # type: ignore[no-any-return]
-    parts = [_is_match(part, subject) for part in pattern.patterns] if isinstance(pattern, ast.MatchOr) else [None]
-    if None in parts:
+    return None
+
+
+def _joined(op: ast.boolop, parts: list[ast.expr | None], at: ast.pattern) -> ast.expr | None:
+    """The parts of a pattern, joined by ``and`` or ``or``; a part that always matches is a constant."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
         return None
-    return placed(ast.BoolOp(ast.Or(), parts), pattern)  # type: ignore[no-any-return, arg-type]
+    is_and = isinstance(op, ast.And)
+    open_ = [part for part in found if not isinstance(part, ast.Constant)]
+    if not open_ or (not is_and and len(open_) < len(found)):
+        return placed(ast.Constant(True), at)  # type: ignore[no-any-return]
+    return placed(ast.BoolOp(op, open_) if len(open_) > 1 else open_[0], at)  # type: ignore[no-any-return]
