@@ -11,7 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import TraceError
-from tests.oracle import agree
+from tests.oracle import agree, compare
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "reductions": lambda x, v: (
@@ -108,7 +108,6 @@ def test_the_largest_of_none_is_an_error_when_it_runs() -> None:
 
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
-    "another mask": lambda x: (x[x > 0] + x[x > 1]).sum(),
     "an array beside it": lambda x: (x[x > 0] * x).sum(),
     "a loop": lambda x: sum(x[x > 0]),
 }
@@ -118,6 +117,26 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
 def test_what_asks_for_their_number_is_refused(name: str) -> None:
     with pytest.raises(TraceError, match=r"(?s)a boolean mask selects.*test_masked\.py"):
         fx.symbolic_trace(REFUSED[name], "f64[6]")
+
+
+def test_two_selections_need_as_many_elements() -> None:
+    def program(x: Any) -> Any:
+        high, low = x[x > 2], x[x < 1]
+        return high * low, np.where(high > 4, low, 0), high @ low, (high - low).sum()
+
+    def runs(x: Any) -> Any:
+        ends = np.flatnonzero(np.diff(x > 1)) + 1
+        starts, ends = np.concatenate(([0], ends)), np.concatenate((ends, [len(x)]))
+        return starts, ends - starts, (ends - starts).max()
+
+    sets = [(program, [1, 2, 3, 0, 5, -2]), *((runs, v) for v in ([1, 2, 2, 0, 5], [1, 1, 0, 1, 1], [2, 0, 2, 0, 2]))]
+    for function, numbers in sets:
+        values = np.array(numbers, float)
+        module = fx.symbolic_trace(function, values)
+        for way in (module, fx.compile(module)):
+            compare(function.__name__, way(values), function(values))
+    with pytest.raises(IndexError):
+        fx.symbolic_trace(program, "f64[6]")(np.array([1.0, 2.0, 3.0, 0.0, 5.0, 2.0]))
 
 
 def test_a_write_under_another_mask_needs_as_many_elements() -> None:

@@ -231,7 +231,8 @@ class Masked:
         selected = [o for o in operands if isinstance(o, Masked)]
         if self.span is not None and any(self._is_across(o) for o in operands):
             return FUNCTIONS["applied"](function, operands, **kw)
-        if len({o.span is None for o in selected}) == 2:  # selections by a mask combined with those by a span
+        if len({o.span is None for o in selected}) == 2 or (not all(map(self.same, selected)) and self.span is None):
+            # selections of other positions are combined in sequence
             operands = tuple(FUNCTIONS["compact"](o) if isinstance(o, Masked) else o for o in operands)
             first: Masked = next(o for o in operands if isinstance(o, Masked))
             return first._applied(function, operands, **kw)
