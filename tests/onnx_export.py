@@ -32,7 +32,7 @@ OTHERWISE = {
     **dict.fromkeys(("group_norm-6", "lstm-5"), "no element"),
     "resize-7": "no kernel for bool",
 }
-#: What an outcome begins with where ONNX has nothing for a program.
+#: What an outcome begins with where ONNX has no op for a part of a program.
 REFUSED = "refused: "
 
 

@@ -110,6 +110,13 @@ def test_figures_of_the_comparison_are_those_of_the_benchmarks() -> None:
     assert comparison.shown() == comparison.figures(), "run python -m docs.site.comparison"
 
 
+def test_the_landing_page_counts_the_models_that_were_tried() -> None:
+    tables = comparison.tables("models.md")
+    rows = next(rows for _, columns, rows in tables if columns[:3] == ["library", "models", "right in the graph"])
+    tried, right = (sum(int(row[column]) for row in rows) for column in (1, 2))
+    assert f"[{right:,} of {tried:,} architectures](models.md)" in (ROOT / "docs/index.md").read_text()
+
+
 @pytest.mark.parametrize("path", tutorial_pages.tutorials(), ids=lambda path: path.stem)
 def test_pages_of_tutorials_are_current(path: Path) -> None:
     page = (tutorial_pages.PAGES / f"{path.stem}.md").read_text()

@@ -96,7 +96,7 @@ def _prepared(gm: GraphModule, opset: int) -> GraphModule:
     if missing:
         first = next(iter(missing.values()))
         raise ModelExportError(
-            f"ONNX has nothing for {', '.join(missing)}; the first is {first.describe()}\n"
+            f"ONNX has no op for {', '.join(missing)}; the first of them is {first.describe()}\n"
             "  instead: export the part of the program without them, fx.passes.extract_subgraph, or compile it to C"
         )
     return made

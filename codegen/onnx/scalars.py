@@ -82,7 +82,7 @@ def _node(b: Builder, node: Expr, visit: Callable[[Expr], str]) -> str:
         return b.cast(visit(value), value.dtype, node.dtype)
     if isinstance(node, Apply):
         return _apply(b, node.function, [visit(c) for c in node.children], node.children[-1].dtype, node.dtype)
-    raise ModelExportError(f"ONNX has nothing for a {type(node).__name__} of an element-wise op")
+    raise ModelExportError(f"ONNX has no op for a {type(node).__name__} of an element-wise op")
 
 
 _SAME = {op.name: name for op, name, _ in counterparts() if op.name in FUNCTIONS} | {"product": "Mul"}

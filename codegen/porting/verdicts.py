@@ -157,7 +157,7 @@ def port(name: str, is_called: bool, arguments: int = 0) -> Port | None:
         if is_called and not is_alike:
             return Port("", f"torch.{last}(...) computes with tensors: call NumPy or fx.ops")
         return _op(last, name)
-    return Port("", f"fxlite has nothing for {name}")
+    return Port("", f"fxlite has no counterpart of {name}")
 
 
 def _op(last: str, name: str) -> Port:

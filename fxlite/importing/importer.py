@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -272,9 +272,3 @@ class Importer:
         if isinstance(node, Node) and node.op == "call_function":
             graph: Graph = node.graph
             graph.rename_node(node, valid_name(name))
-
-
-def unsupported(kind: str, ops: Mapping[str, int], hint: str) -> ModelImportError:
-    """The error for ops that the tables do not have. It lists all of them, with their numbers of occurrences."""
-    listed = ", ".join(f"{op} ({count})" for op, count in ops.items())
-    return ModelImportError(f"{kind}: no fxlite op stands for {listed}; {hint}")

@@ -307,7 +307,7 @@ def test_scans_and_sizes_by_a_factor() -> None:
     for scale, size in ((1.5, 7), (0.6, 3), (1.8, 9)):  # of 1.8 in float32 the product with 5 is less than 9
         resized = fx.symbolic_trace(partial(ops.resize, size=size, axis=2, mode="linear", scale=scale), "f32[2,3,5]")
         assert onnx_export.check(resized, [x]) == ""
-    with pytest.raises(ModelExportError, match="ONNX has nothing for resize"):
+    with pytest.raises(ModelExportError, match="ONNX has no op for resize"):
         fx.to_onnx(fx.symbolic_trace(lambda x: ops.resize(x, 9, 2, "linear", scale=2.5), "f32[2,3,5]"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import selectors
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests/zoo_real/results.jsonl"
 SECONDS = 240  # for one model
+#: What places in messages begin with on one machine alone.
+_HERE = re.compile(rf'{re.escape(str(ROOT))}/|[^\s"\\]*/site-packages/')
 
 
 def known(path: Path) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def run(names: list[str], path: Path, options: list[str]) -> None:
                     what = f"no result after {SECONDS} s" if line else f"the process ended with {worker.wait()}"
                     line = json.dumps({"name": name, "stage": "ended", "error": what})
                 with path.open("a") as file:
-                    file.write(line.rstrip("\n") + "\n")
+                    file.write(_HERE.sub("", line.rstrip("\n")) + "\n")
                 row = json.loads(line)
                 print(f"{row['name']}: {row['stage']} {row.get('error', '')[:300]}", flush=True)
                 if row["stage"] == "ended":

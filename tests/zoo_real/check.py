@@ -154,7 +154,7 @@ def all_sizes(row: dict[str, Any], model: Any, named: dict[str, Any]) -> None:
         or len({len(v) for v in named.values()}) != 1
         or any("grid" in n or "shapes" in n for n in named)
     ):
-        row["sizes_error"] = "inputs: they have no axis in common that is a batch"
+        row["sizes_error"] = "inputs: not all of them have the batch as their first axis"
         return
     both = [{0: "batch", 1: "sequence"}, {0: "batch"}, {1: "sequence"}]
     torchs = ""

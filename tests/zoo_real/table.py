@@ -28,25 +28,30 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
     lines = [
         "# Models of other libraries",
         "",
-        "Architectures written by others, with random weights and small inputs: imported by `fx.from_torch` and "
-        "compared with torch (float32, 1e-4 of the largest output), then built in C and compared with the graph; "
-        "once more with sizes that may differ, where one build is compared with torch for five sizes of the batch, and "
-        "of the sequence where there is one; and "
-        "exported by `fx.to_onnx`, run in ONNX Runtime, imported again by `fx.from_onnx`, and compared with the graph. "
-        "Written by `python -m tests.zoo_real`, which goes on where it stopped: what is not listed was not run yet, or "
-        "is a type of transformers that small sizes and inputs by their names do not make. "
-        "Times are medians of runs in turns with torch, one thread, beside other work; for models this small "
-        "torch's are mostly those of its calls.",
+        "Architectures written by others, with random weights and small inputs. Each is",
+        "",
+        "- imported by `fx.from_torch` and compared with torch (in float32, up to 1e-4 of the largest output),",
+        "- built in C and compared with the graph,",
+        "- built once more with sizes that may differ, and compared with torch for five sizes of the batch, and of the "
+        "sequence where there is one,",
+        "- exported by `fx.to_onnx`, run in ONNX Runtime, imported again by `fx.from_onnx`, and compared with the "
+        "graph.",
+        "",
+        "An error is the largest difference, as a part of the largest output. Times are medians of runs in turns with "
+        "torch, on one thread, beside other work; for models this small, torch's are mostly those of its calls.",
+        "",
+        "`python -m tests.zoo_real` writes this page and goes on where it stopped: what is not listed was not run yet, "
+        "or is a type of transformers whose small sizes and inputs cannot be made from their names.",
         "",
         "| library | models | right in the graph | right in C | right in ONNX Runtime and back | one build for all "
-        "batches and sequences | for all batches | C, by torch eager (geometric mean) |",
+        "batches and sequences | one build for all batches | time of C / time of torch (geometric mean) |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for family, found in families.items():
         graph = sum(r["stage"] in ("right", "build", "c") for r in found)
         right = [r for r in found if r["stage"] == "right" and "c_off" in r]
         ratios = [r["c_ms"] / r["torch_ms"] for r in right if "c_ms" in r and "torch_ms" in r]
-        mean = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} of {len(ratios)}" if ratios else ""
+        mean = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} ({len(ratios)} models)" if ratios else ""
         built = len(right) + sum(r["stage"] in ("build", "c") for r in found)
         sent = [r for r in found if "onnx" in r]
         back = f"{sum(r['onnx'] == 'right' for r in sent)} of {len(sent)}" if sent else "not run"
@@ -64,7 +69,7 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
         lines += ["", f"## {family}", ""]
         missed = [r for r in found if r["stage"] != "right"]
         if missed:
-            lines += ["| missed | at | reason |", "|---|---|---|"]
+            lines += ["| not right | fails in | reason |", "|---|---|---|"]
             for row in missed:
                 lines.append(f"| {_own(row)} | {_STAGES[row['stage']]} | {_reason(str(row.get('error', '')))} |")
             lines += [
@@ -76,17 +81,17 @@ def write_table(rows: dict[str, Any], path: Path) -> None:
             lines.append("")
         lost = [r for r in found if r.get("onnx", "right") != "right"]
         if lost:
-            lines += ["| not through ONNX | reason |", "|---|---|"]
+            lines += ["| not right by way of ONNX | reason |", "|---|---|"]
             lines += [f"| {_own(r)} | {_reason(r['onnx'])} |" for r in lost]
             lines.append("")
         fixed = [r for r in found if "sizes_error" in r]
         if fixed:
-            lines += ["| not for all sizes | but | reason |", "|---|---|---|"]
+            lines += ["| one build does not do for all sizes | but for any | reason |", "|---|---|---|"]
             lines += [f"| {_own(r)} | {r.get('sizes', '')} | {_reason(r['sizes_error'])} |" for r in fixed]
             lines.append("")
         lines += [
-            "| model | parameters | nodes | import | build | graph off | C off | ONNX off | back off | all "
-            "| torch | C |",
+            "| model | parameters | nodes | import | build | error: graph | error: C | error: ONNX Runtime "
+            "| error: imported again | one build for any | time: torch | time: C |",
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         lines += [_line(r) for r in found if r["stage"] == "right"]

@@ -116,7 +116,7 @@ class Walk:
             if expanded is not None:
                 return self._function(expanded, node, values, {**_defaults(schema), **attributes})
             if schema is not None:
-                raise ModelImportError("ONNX: no fxlite op stands for it")
+                raise ModelImportError("ONNX: fxlite has no op for it")
             if domain:
                 raise ModelImportError(
                     f"ONNX: neither fxlite nor the model defines this op of the domain {domain}; if a tool fused or "
@@ -131,7 +131,7 @@ class Walk:
         if found and found[0] is NotImplemented:
             expanded = _function_of(schema, node, self._types(values), opset)
             if expanded is None:
-                raise ModelImportError("ONNX: no fxlite op stands for it with these attributes and inputs")
+                raise ModelImportError("ONNX: fxlite has no op for it with these attributes and inputs")
             return self._function(expanded, node, values, {**call.defaults, **attributes})
         return found
 

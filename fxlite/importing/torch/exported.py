@@ -89,7 +89,7 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
     try:
         made = _export(model, example, named, dynamic_shapes)
         if not _computes_the_same(made, model, example, named):
-            raise ModelImportError("what it makes of the model gives other results for these inputs")
+            raise ModelImportError("the exported program gives other results than the model for these inputs")
         return made
     except Exception:
         with contextlib.suppress(Exception):
@@ -299,8 +299,9 @@ def _why_not(error: Exception, name: str) -> str:
         line for line in text.splitlines()[1:] if line.strip().startswith("File ") and "/torch/" not in line
     )
     place = f"\n{more.splitlines()[-1]}" if more else ""
+    kind = "" if isinstance(error, ModelImportError) else f"{type(error).__name__}: "
     return (
-        f"torch.export cannot export {name}: {type(error).__name__}: {first}{place}\n"
+        f"torch.export cannot export {name}: {kind}{first}{place}\n"
         "  instead: export it yourself with torch.export.export, and give the ExportedProgram; what depends on values "
         "of tensors needs torch.cond, and sizes that may differ need dynamic_shapes="
     )

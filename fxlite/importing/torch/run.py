@@ -26,7 +26,7 @@ from fxlite.base.errors import ModelImportError, TraceError
 from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
-from fxlite.importing.importer import Importer, unsupported
+from fxlite.importing.importer import Importer
 from fxlite.importing.torch import elementwise, indexing, layers, linalg, quantized, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
 from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, is_array, op
@@ -140,7 +140,10 @@ class Run:
         """The imported model."""
         missing = Counter(map(str, _missing(self.exported)))
         if missing:
-            raise unsupported("PyTorch", missing, "torch has none that it is made of; change the model there")
+            listed = ", ".join(f"{op} ({count})" for op, count in missing.items())
+            raise ModelImportError(
+                f"PyTorch: fxlite has no op and torch has no decomposition for {listed}; change the model there"
+            )
         self._enter_weights()
         inputs = self._declare_inputs()
         return self.importer.trace(lambda *given: self._run(inputs, given))
@@ -320,7 +323,7 @@ class Run:
             if entry is None and node in _constants(node.graph, self.signature):
                 return array_of(self._in_torch(node))
             if entry is None:
-                raise TraceError("no fxlite op stands for it")
+                raise TraceError("fxlite has no op for it")
             self.refused = {node.target}
             with_axis = _with_axis(node, args)
             try:

@@ -45,8 +45,8 @@ def _points(x: Any, n: Any, axis: int) -> int:
         n = functions.value_type(x).shape[axis]
         if type(n) is not int:
             raise ValueError(
-                f"the transform of an axis with the named size {n} is not traced, since its "
-                f"passes depend on the number; give the number of points, n=, or trace with one"
+                f"the transform of an axis with the named size {n} is not traced, since the number of its passes "
+                "depends on the size; give the number of points, n=, or trace with a number as the size"
             )
     if n < 1:
         raise ValueError(f"invalid number of data points ({n}) specified")

@@ -322,7 +322,7 @@ class Masked:
         return made
 
     def __fx_create_arg__(self, tracer: Any) -> Any:
-        raise self.refusal("the elements of a mask as a result, or beside other arrays")
+        raise self.refusal("selected elements as an argument or a result")
 
     def astype(self, dtype: Any, **options: Any) -> Masked:
         if not options.get("copy", True) and np.dtype(dtype) == self.dtype:
