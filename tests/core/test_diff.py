@@ -334,6 +334,40 @@ def test_layers_after_one_that_was_removed_are_those_before() -> None:
     assert not back.removed and not back.changed
 
 
+class Stack(nn.Module):
+    """Blocks in an order, with paths that do not depend on it."""
+
+    def __init__(self, blocks: list[nn.Module], order: Any) -> None:
+        super().__init__()
+        self.blocks, self.order = nn.ModuleList(blocks), order
+
+    def forward(self, x: Any) -> Any:
+        for number in self.order:
+            x = x + self.blocks[number](x)
+        return x
+
+
+@pytest.mark.parametrize("order", ["0012345", "0122345", "0123455", "01012345", "01234501", "012345012345"])
+@pytest.mark.parametrize("stack", [Stack, lambda blocks, order: nn.Sequential(*(blocks[i] for i in order))])
+def test_a_layer_that_is_used_again_is_added_where_it_is(stack: Any, order: str) -> None:
+    """Every other use of a layer is the one before, also where equal ops follow and paths count on."""
+    blocks = [nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()) for _ in range(6)]
+    once, again = (fx.symbolic_trace(stack(blocks, [*map(int, o)]), x="f32[B,4]") for o in ("012345", order))
+    extra = len(again.graph.find_nodes(op="call_function")) - len(once.graph.find_nodes(op="call_function"))
+    assert counts(fx.diff(once, again)) == (0, extra, 0)
+    assert counts(fx.diff(again, once)) == (extra, 0, 0)
+
+
+@pytest.mark.parametrize("stack", [Stack, lambda blocks, order: nn.Sequential(*(blocks[i] for i in order))])
+def test_layers_that_are_all_used_twice_keep_their_weights(stack: Any) -> None:
+    blocks = [nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()) for _ in range(6)]
+    once, twice = (
+        fx.symbolic_trace(stack(blocks, o), x="f32[B,4]") for o in (range(6), sorted([*range(6), *range(6)]))
+    )
+    found = fx.diff(once, twice)
+    assert not found.removed and not any("self" in before for c in found.changed for _, before, _ in c.what)
+
+
 def test_equal_zeros_are_not_the_same_weight() -> None:
     """A bias of zeros in another module is another weight, unless the module's others moved, too."""
     a = weighted(bn__scale=RAMP, bn__shift=ONES * 0)

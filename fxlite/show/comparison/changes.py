@@ -23,7 +23,7 @@ from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.show.comparison.compare import bits_differ, differences, operands, same_array
-from fxlite.show.comparison.pairing import Pairs, call_key
+from fxlite.show.comparison.pairing import Pairs, call_key, moved_modules, moved_path
 from fxlite.show.node_cost import Cost, node_cost
 from fxlite.show.text.pretty import node_line, value_text
 from fxlite.types.tensor_type import TensorType, type_of
@@ -294,21 +294,11 @@ def _renamed(
 def _followers(found: Mapping[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The other weights below renamed modules: ``layers.3.norm.bias`` and ``layers.2.norm.bias``, if
     ``layers.3.fc.weight`` is now ``layers.2.fc.weight``."""
-    prefixes: dict[tuple[str, ...], list[str]] = {}
-    for path, other in found.items():
-        before, after = path.split("."), other.split(".")
-        while before and after and before[-1] == after[-1]:
-            before.pop()
-            after.pop()
-        prefixes.setdefault(tuple(before), after)
+    moved = moved_modules(found)
     for path in old:
-        parts = path.split(".")
-        for end in range(len(parts) - 1, -1, -1):
-            if tuple(parts[:end]) in prefixes:
-                other = ".".join([*prefixes[tuple(parts[:end])], *parts[end:]])
-                if other in new:
-                    yield path, other
-                break
+        other = moved_path(path, moved)
+        if other != path and other in new:
+            yield path, other
 
 
 def _print_of(array: np.ndarray[Any, Any]) -> Hashable:

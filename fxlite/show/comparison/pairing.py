@@ -69,7 +69,7 @@ class _Side:
     """One of the graphs, with numbers for its nodes.
 
     ``call`` numbers a node by its op and attributes, ``down`` by everything from which it is computed, and ``up`` by
-    everything that is computed from it."""
+    its weights and everything that is computed from it."""
 
     def __init__(self, graph: Graph, renamed: Mapping[str, str], numbers: dict[Hashable, int]) -> None:
         self.nodes = [n for n in graph.nodes if n.op != "get_attr"]
@@ -85,6 +85,7 @@ class _Side:
                 else:
                     self.readers[operand].append((node, position))
         self.numbers = numbers
+        self.moved = moved_modules({new: old for new, old in renamed.items() if not old.startswith("+")})
         self.call: Colours = {node: numbers[call_key(node)] for node in self.nodes}
         self.down: Colours = dict(self.weights)
         self.up: Colours = {}
@@ -100,12 +101,13 @@ class _Side:
             if known is None:
                 uses = sorted((up[user], position) for user, position in self.readers[node])
                 # a node that is not read gets a unique number
-                known = ("up", self.call[node], *uses) if uses else ("dead", id(node))
+                weights = tuple(self.weights[n] for n in self.reads[node] if n in self.weights)
+                known = ("up", self.call[node], weights, *uses) if uses else ("dead", id(node))
             up[node] = numbers[known]
 
     def token(self, node: Node) -> int:
-        """A number for the call of a node and its module."""
-        return self.numbers["token", self.call[node], node.module_path]
+        """A number for the call of a node and its module, which has the path that it had in the first graph."""
+        return self.numbers["token", self.call[node], moved_path(node.module_path, self.moved)]
 
     def both(self) -> Colours:
         return {node: (self.down[node], self.up[node]) for node in self.nodes}
@@ -130,6 +132,31 @@ def _value_key(value: Any) -> Hashable:
     if isinstance(value, dict):
         return ("dict", *((key, _value_key(v)) for key, v in value.items()))
     return (type(value).__name__, repr(value))
+
+
+# -- modules with another path ---------------------------------------------------------------------
+Moved = Mapping[tuple[str, ...], tuple[str, ...]]
+
+
+def moved_modules(renamed: Mapping[str, str]) -> Moved:
+    """The other paths of modules, from those of their weights: 3 and 2, if ``3.fc.weight`` is ``2.fc.weight``."""
+    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for path, other in renamed.items():
+        before, after = path.split("."), other.split(".")
+        while before and after and before[-1] == after[-1]:
+            before.pop()
+            after.pop()
+        found.setdefault(tuple(before), tuple(after))
+    return found
+
+
+def moved_path(path: str, moved: Moved) -> str:
+    """The other path of a module or a weight, if a module around it has another path; else the same path."""
+    parts = path.split(".") if path else []
+    for end in range(len(parts), -1, -1):
+        if (other := moved.get(tuple(parts[:end]))) is not None:
+            return ".".join([*other, *parts[end:]])
+    return path
 
 
 # -- methods to find pairs -------------------------------------------------------------------------
