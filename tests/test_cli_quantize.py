@@ -63,9 +63,9 @@ def test_one_scheme(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 STATIC = """\
-node          scheme        range  SQNR    MACs  bytes  before
-linear (a)    u8 × i8  -3.84..3.2  44.7  8.19 k  8,704  32,768
-linear_1 (b)  u8 × i8     0..9.58  43.8  1.28 k  1,320   5,120
+node          scheme        range  SQNR   MACs  bytes  before
+linear (a)    u8 × i8  -3.84..3.2  44.7  8.19k  8,704  32,768
+linear_1 (b)  u8 × i8     0..9.58  43.8  1.28k  1,320   5,120
 scheme: activation × weight; weights i8 per channel; MACs for B=1
 100.0% of the multiply-adds are integer arithmetic; weights 38,440 bytes → 10,576
 SQNR of the results on calib.npz: 38.4 dB

@@ -85,7 +85,7 @@ def check_shapes_and_costs(output: str) -> None:
     assert "up.weight" in error[2] and "axis 1 of the weight down.weight" in error[3]
     # the linear layers 2*64*(192+64+256+256) and their biases, attention 2*2*64*T, and the rest
     assert "\nFLOPs          280*B*T**2 + 101192*B*T\n" in output
-    assert "\nFLOPs          140,320,768 (140 M)\n" in output
+    assert "\nFLOPs          140,320,768 (140M)\n" in output
     assert 280 * 8 * 128**2 + 101192 * 8 * 128 == 140_320_768
     assert "\nattention takes more from T = 362\n" in output and 280 * 362 > 101192 > 280 * 361
     assert "x @ (a @ b) takes fewer FLOPs for N > 64\n" in output

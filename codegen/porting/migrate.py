@@ -73,6 +73,14 @@ _SIGNS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+#: What findings are called, one and several, if not by the name of their kind.
+_CALLED = {
+    "leaf": ("leaf", "leaves"),
+    "hand": ("place to port by hand", "places to port by hand"),
+    "check": ("place to check", "places to check"),
+}
+
+
 @dataclass(frozen=True)
 class FilePort:
     """One file: its text before and after, and the findings in order of lines."""
@@ -95,7 +103,7 @@ class FilePort:
 
     def __str__(self) -> str:
         counts = Counter(f.kind for f in self.findings)
-        said = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "nothing to do"
+        said = ", ".join(number_of(n, *_CALLED.get(kind, (kind,))) for kind, n in counts.items()) or "nothing to do"
         lines = [f"{self.path} ({number_of(len(self.before.splitlines()), 'line')}): {said}"]
         return "\n".join([*lines, *map(str, self.findings)])
 

@@ -302,7 +302,7 @@ def _time_row(row: Row, total: float, stage: int) -> list[str]:
         markup(row.location.short if row.location is not None else ""),
         seconds_text(row.median),
         f"{row.median / total:.1%}",
-        *("" if rate is None else quantity_text(rate, unit).strip() for rate, unit in rates),
+        *("" if rate is None else quantity_text(rate, unit) for rate, unit in rates),
         bound_text(row),
     ]
 

@@ -74,9 +74,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
         if said is not None:
             return _wrong(console, item.name, f"its result is right, interpreted; {said}")
         step = manager.report[0]
-        checked = "-" if step.verification is None else step.verification.summary
-        _right(console, item.name, step.after, f"{step.changes}; checked: {checked}")
-        for place, reason in step.verification.unchecked if step.verification is not None else ():
+        found = step.verification
+        checked = f"; checked: {found.summary}" if found is not None and found.summary != "-" else ""
+        _right(console, item.name, step.after, f"{'unchanged' if step.changes == '-' else step.changes}{checked}")
+        for place, reason in found.unchecked if found is not None else ():
             console.print(f"       not checked: {escape(place)}: {escape(reason)}", soft_wrap=True)
     console.print(f"[bold green]{number_of(len(passes), 'pass')}, none is wrong[/]")
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -123,7 +124,7 @@ def _table(checks: list[Check]) -> Table:
         mark = Text("ok", "green") if check.passed else Text("FAIL", "bold red")
         table.add_row(mark, check.name, Text(f"{check.limit}: {check.found}".removeprefix(": ")))
         for note in check.notes:
-            table.add_row("", "", Text(f"  {note}", "" if not check.passed else "yellow"))
+            table.add_row("", "", Padding(Text(note, "" if not check.passed else "yellow"), (0, 0, 0, 2)))
     return table
 
 

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.print()
     show(console, report.summary(function, checked, backend.language))
     if checked:
-        console.print(report.notes(function, checked))
+        show(console, report.notes(function, checked))
     console.print()
     _print_files(console, options, module)
     return 0

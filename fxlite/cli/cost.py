@@ -19,6 +19,7 @@ from fxlite.cli.program_file import trace_program, unique
 from fxlite.cli.shared import UsageError, dim_sizes, passes_option, program_options, say, size_option
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.cost_report import CostComparison, cost
+from fxlite.passes.costing.costs import TITLES
 from fxlite.passes.costing.timeline import memory_timeline
 
 
@@ -137,7 +138,7 @@ def _print_gain(
     named = {*comparison.before.dims, *comparison.after.dims}
     used = {name: size for name, size in sizes.items() if name in named}
     found = comparison.pays_when(dim, quantity, **used)
-    say(console, f"{quantity}: less after than before: {found}")
+    say(console, f"{TITLES[quantity]} lower than before: {found}")
 
 
 def _between(values: list[int]) -> range:

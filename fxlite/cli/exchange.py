@@ -117,7 +117,6 @@ def weights_run(options: argparse.Namespace, console: Console) -> int:
         shape = "×".join(map(str, entry.shape)) or "scalar"
         table.add_row(Text(entry.name), entry.dtype, shape, f"{entry.nbytes:,}")
     numbers, nbytes = sum(math.prod(e.shape) for e in entries), sum(e.nbytes for e in entries)
-    table.add_section()
-    table.add_row(Text(number_of(len(entries), "array")), "", f"{numbers:,}", f"{nbytes:,}")
     show(console, table)
+    console.print(f"\n{number_of(len(entries), 'array')}, {number_of(numbers, 'element')}, {number_of(nbytes, 'byte')}")
     return 0

@@ -400,11 +400,12 @@ def limits(roofs: Roofs, flops: int, bytes_read: int, bytes_written: int, dtype:
 
 
 def quantity_text(value: float, unit: str = "") -> str:
-    """``117 GFLOP/s``: three digits and a decimal prefix."""
+    """``117 GFLOP/s``, or ``117G`` without a unit: three digits and a decimal prefix."""
+    space = " " if unit else ""
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * factor:
-            return f"{_three(value / factor)} {prefix}{unit}"
-    return f"{_three(value)} {unit}".rstrip()
+            return f"{_three(value / factor)}{space}{prefix}{unit}"
+    return f"{_three(value)}{space}{unit}"
 
 
 # -- weights ---------------------------------------------------------------------------------------

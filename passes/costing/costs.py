@@ -35,7 +35,7 @@ TITLES = {
     "written": "written",
     "bytes": "bytes",
     "parameters": "parameters",
-    "parameter_bytes": "their bytes",
+    "parameter_bytes": "parameter bytes",
     "peak": "peak memory",
     "intensity": "FLOP/byte",
 }
@@ -122,7 +122,7 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
 
 
 def dim_text(value: Dim | None, unit: str = "") -> str:
-    """``1,234,567 (1.23 M)`` or a formula; ``?`` if it is unknown."""
+    """``1,234,567 (1.23M)`` or a formula; ``?`` if it is unknown."""
     if value is None:
         return "?"
     if isinstance(value, int):

@@ -62,7 +62,7 @@ class Cliffs(Printed, tuple[Cliff, ...]):
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         profile, (share, reached) = self.profile, self.least
         part = profile.target.part
-        sought = f"below {reached:.0%} of a roof that takes over {share:.0%} of the time"
+        sought = f"with over {share:.0%} of the time and below {reached:.0%} of a roof"
         if not self:
             yield Text(f"{profile.name}: no {part} {sought}", style="bold")
             return

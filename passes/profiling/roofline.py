@@ -86,7 +86,7 @@ def _axes(across: _Scale, upwards: _Scale) -> Iterator[str]:
     for value in upwards.powers():
         y = _HEIGHT - upwards.at(value)
         yield f'<path class="grid" d="M0,{y:.1f} h{_WIDTH}"/>'
-        yield note(-6, y + 4, quantity_text(value, ""), "end")
+        yield note(-6, y + 4, quantity_text(value), "end")
     for value in across.powers():
         x = across.at(value)
         yield f'<path class="grid" d="M{x:.1f},0 v{_HEIGHT}"/>'

@@ -255,7 +255,7 @@ def _cells(entry: Entry, share: float) -> list[str]:
 
 
 def _rate(value: float | None) -> str:
-    return "" if value is None else quantity_text(value, "").strip()
+    return "" if value is None else quantity_text(value)
 
 
 def _table() -> Table:

@@ -103,7 +103,7 @@ def test_a_node_has_its_facts(page: str) -> None:
     facts = part_of(traced, "conv2d")["facts"]
     assert facts["inputs"] == [["x", "x: f32[B,4,8,8]"], ["weight", "self.blocks[0].conv.weight: f32[4,4,3,3]"]]
     cost = dict(facts["cost"])
-    assert cost["FLOPs"] == "18432*B = 36,864 (36.9 k)"  # 2 · 4·8·8 results · 4·3·3 products
+    assert cost["FLOPs"] == "18432*B = 36,864 (36.9k)"  # 2 · 4·8·8 results · 4·3·3 products
     assert cost["bytes written"] == "1024*B = 2,048"
     assert cost["parameters"] == "144"
     time = dict(facts["time"])

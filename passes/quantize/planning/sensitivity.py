@@ -360,11 +360,11 @@ def decibel_text(sqnr: float) -> str:
 
 
 def cost_text(before: Choice, after: Choice) -> str:
-    """``1,184 -> 340 bytes, 1.2 µs -> 410 ns``: in float, then with the scheme."""
-    text = f"{before.bytes:,} -> {after.bytes:,} bytes"
+    """``1,184 → 340 bytes, 1.2 µs → 410 ns``: in float, then with the scheme."""
+    text = f"{before.bytes:,} → {after.bytes:,} bytes"
     if before.seconds is None or after.seconds is None:
         return text
-    return f"{text}, {seconds_text(before.seconds)} -> {seconds_text(after.seconds)}"
+    return f"{text}, {seconds_text(before.seconds)} → {seconds_text(after.seconds)}"
 
 
 def sensitivity_table(found: Sensitivity, width: int = 100) -> Any:
@@ -443,15 +443,15 @@ def _estimate(plan: Plan) -> Iterator[str]:
     before = [layer.in_float.seconds for layer in layers if layer.in_float is not None]
     if layers and None not in (*now, *before):
         sums = [seconds_text(math.fsum(s or 0.0 for s in part)) for part in (before, now)]
-        yield f"estimated: at least {sums[0]} -> {sums[1]}"
+        yield f"estimated: at least {sums[0]} → {sums[1]}"
 
 
 def measured_text(found: Measured) -> str:
-    """``measured: SQNR of the results 31.2 dB, weights 39,912 -> 11,300 bytes, metric ...``."""
+    """``measured: SQNR of the results 31.2 dB, weights 39,912 → 11,300 bytes, metric ...``."""
     text = (
         f"measured: SQNR of the results {decibel_text(found.sqnr)}, weights "
-        f"{found.bytes_float:,} -> {found.bytes:,} bytes"
+        f"{found.bytes_float:,} → {found.bytes:,} bytes"
     )
     if found.metric is None:
         return text
-    return f"{text}, metric {found.metric_float:.6g} -> {found.metric:.6g}"
+    return f"{text}, metric {found.metric_float:.6g} → {found.metric:.6g}"

@@ -19,7 +19,7 @@ TEXT = """\
 # How Digits is quantized: a scheme for each layer, by the path of its module;
 # "float" leaves it as it is. Behind a layer: SQNR of the quantized layer alone, weights
 # and estimated time in float and now.
-# measured: SQNR of the results 31.2 dB, weights 39,720 -> 15,000 bytes, metric 0.99 -> 0.98
+# measured: SQNR of the results 31.2 dB, weights 39,720 → 15,000 bytes, metric 0.99 → 0.98
 
 # Where there is no layer: the model's own forward, and modules without products
 elsewhere = "static_int8"
@@ -30,8 +30,8 @@ int4 = { preset = "weight_only_int4", group_size = 64 }
 
 [layers]
 conv1 = "float"  # 576 bytes
-conv2 = "static_int8"  # 38.7 dB, 18,432 -> 4,736 bytes, 326 µs -> 80.4 µs
-fc = "int4"  # exact, 20,480 -> 2,880 bytes
+conv2 = "static_int8"  # 38.7 dB, 18,432 → 4,736 bytes, 326 µs → 80.4 µs
+fc = "int4"  # exact, 20,480 → 2,880 bytes
 """
 
 

@@ -223,5 +223,5 @@ layers.2     float                 16,384    16,384   0.330 µs  0.330 µs
 layers.3     static_int8  44.8 dB   4,352    16,384  0.0845 µs  0.330 µs
 layers.4     static_int8  43.6 dB   4,352    16,384  0.0845 µs  0.330 µs
 (elsewhere)  static_int8
-estimated: at least 1.65 µs -> 0.668 µs
-measured: SQNR of the results 30.0 dB, weights 83,200 -> 35,072 bytes"""
+estimated: at least 1.65 µs → 0.668 µs
+measured: SQNR of the results 30.0 dB, weights 83,200 → 35,072 bytes"""

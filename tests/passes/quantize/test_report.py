@@ -60,7 +60,7 @@ def test_it_prints() -> None:
         "linear (a)",
         "u8 × i8",
         "12.3",
-        "20.5 k",
+        "20.5k",
         "scheme: activation × weight; weights i8 per channel; MACs for T=10",
         "of the multiply-adds are integer arithmetic; weights",
         "float, no products: layer_norm",
