@@ -77,6 +77,18 @@ def _chromium() -> Any:
 
 
 @contextmanager
+def window(size: tuple[int, int] = (1200, 800), dark: bool = False, scale: float = 1) -> Iterator[Any]:
+    """An empty page in a window of that size, as Playwright's Page."""
+    shape = {"width": size[0], "height": size[1]}
+    scheme = "dark" if dark else "light"
+    context = _chromium().new_context(viewport=shape, color_scheme=scheme, device_scale_factor=scale)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+
+
+@contextmanager
 def opened(
     tmp_path: Path,
     text: str,
@@ -85,23 +97,17 @@ def opened(
     place: str = "",
     scale: float = 1,
 ) -> Iterator[Any]:
-    """The page in a window of that size, as Playwright's Page; ``place`` is what follows its address. Whatever
-    is an error for the browser's console fails the test, and so does every request but the one for the page."""
+    """The page in a :func:`window`; ``place`` is what follows its address. Whatever is an error for the browser's
+    console fails the test, and so does every request but the one for the page."""
     file = tmp_path / "page.html"
     file.write_text(text, encoding="utf-8")
-    window = {"width": size[0], "height": size[1]}
-    scheme = "dark" if dark else "light"
-    context = _chromium().new_context(viewport=window, color_scheme=scheme, device_scale_factor=scale)
     problems: list[str] = []
-    try:
-        page = context.new_page()
+    with window(size, dark, scale) as page:
         page.on("console", lambda said: problems.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda asked: problems.append(asked.url) if asked.url.startswith("http") else None)
         page.goto(file.as_uri() + place)
         yield page
-    finally:
-        context.close()
     assert not problems, problems
 
 
@@ -112,13 +118,17 @@ def in_browser(tmp_path: Path, text: str, script: str) -> Any:
 
 
 def no_serious_findings(page: Any) -> None:
-    """Fails for what axe-core finds in a page that is serious for people who need a keyboard or a screen
-    reader, or see little; skips where axe-core is not installed."""
+    """Fails for :func:`serious_findings`; skips where axe-core is not installed."""
+    assert not serious_findings(page)
+
+
+def serious_findings(page: Any) -> list[tuple[str, str, list[str]]]:
+    """What axe-core finds in a page that is serious for people who need a keyboard or a screen reader, or see little;
+    skips where it is not installed."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed").Axe
     found = axe().run(page).response["violations"]
-    serious = [
+    return [
         (rule["id"], rule["help"], [node["html"][:200] for node in rule["nodes"][:3]])
         for rule in found
         if rule["impact"] in ("serious", "critical")
     ]
-    assert not serious

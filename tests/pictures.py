@@ -3,8 +3,10 @@
 In: nothing. Out: SVG texts by path. ``python -m tests.pictures`` writes them again after a change;
 a test compares them with the files.
 
-``python -m tests.pictures --screenshots FOLDER`` opens the pages of models, a report and a diff in a
-headless Chromium and writes what is seen, light and dark, wide and narrow, for somebody to look at.
+``python -m tests.pictures --screenshots FOLDER`` opens the pages of models, a report, a diff, a notebook, the README
+and the first page of the site in a headless Chromium and writes what is seen, light and dark, wide and narrow, for
+somebody to look at. ``--netron FOLDER`` opens two models in Netron, from the ONNX files that fxlite writes of them, and
+as pages, and prints what can be counted.
 ``python -m tests.pictures --times`` prints how much processor time pictures and pages take, how long a browser takes
 to open them, and how long the frames are while they are moved.
 """
@@ -29,7 +31,8 @@ from tests import models
 from tests.benchmarks.models import ResNet50
 from tests.roofs import ROOFS
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "models"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "images" / "models"
 
 #: Model -> options of its picture
 PICTURES: dict[str, dict[str, Any]] = {
@@ -89,26 +92,96 @@ LOOKED_AT: dict[str, Callable[[], fx.GraphModule]] = {
 
 
 def pages() -> dict[str, str]:
-    """Pages by name: of models, a report and a diff."""
+    """Pages by name: of models, a report, a diff, a notebook and the README."""
+    from tests.core.test_notebook import notebook_page
+
     found = {name: to_html(make().graph, name) for name, make in LOOKED_AT.items() if name != "50000 nodes"}
     block, resnet = models.traced("gpt_block"), models.traced("resnet18")
     found["report"] = fx.report(block, sizes={"B": 2, "T": 64}, repeat=3, roofs=ROOFS).to_html()
     found["diff"] = fx.diff(resnet, passes.fuse_conv_bn(resnet)).to_html()
+    found["notebook"] = notebook_page()
+    found["readme"] = readme_page()
     return found
+
+
+def readme_page() -> str:
+    """The README as a hosting site shows it: in a column, in the fonts of the system."""
+    from markdown import markdown
+
+    body = markdown((ROOT / "README.md").read_text(encoding="utf-8"), extensions=["fenced_code", "tables"])
+    style = (
+        ":root { color-scheme: light dark } body { font: 16px/1.5 sans-serif; max-width: 1012px; margin: 2rem auto;"
+        " padding: 0 1rem } pre { font-size: 85%; overflow: auto } table { border-spacing: 1rem 0.3rem }"
+        " img { max-width: 100% }"
+    )
+    head = f'<title>README</title><base href="{ROOT.as_uri()}/"><style>{style}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
 
 
 def screenshots(folder: Path) -> None:
     """Write what is seen of each page, light and dark, wide and narrow."""
     from tests.browser import opened
+    from tests.test_site import built_site
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        for shape, size in (("wide", (1280, 900)), ("narrow", (420, 800))):
-            for dark in (False, True):
-                file = folder / f"{name.replace(' ', '_')}-{shape}-{'dark' if dark else 'light'}.png"
-                with tempfile.TemporaryDirectory() as space, opened(Path(space), text, size, dark) as page:
-                    page.screenshot(path=file)
-                sys.stdout.write(f"{file} written\n")
+    with tempfile.TemporaryDirectory() as space:
+        site = built_site(Path(space) / "site")
+        looked_at = {"site": (site / "index.html").read_text(encoding="utf-8"), **pages()}
+        for name, text in looked_at.items():
+            for shape, size in (("wide", (1280, 900)), ("narrow", (420, 800))):
+                for dark in (False, True):
+                    file = folder / f"{name.replace(' ', '_')}-{shape}-{'dark' if dark else 'light'}.png"
+                    with opened(site, text, size, dark) as page:
+                        page.screenshot(path=file)
+                    sys.stdout.write(f"{file} written\n")
+
+
+# -- beside Netron ---------------------------------------------------------------------------------
+#: Of a picture: boxes, elements of the page, and how many windows of 900 points it is high.
+_COUNT = """([boxes, picture]) => [
+  document.querySelectorAll(boxes).length,
+  document.querySelectorAll("*").length,
+  (document.querySelector(picture).getBoundingClientRect().height / 900).toFixed(1),
+]"""
+#: Netron takes ``eval`` away, which Playwright needs.
+_KEEP_EVAL = 'const own = eval; Object.defineProperty(window, "eval", { get: () => own, set() {} })'
+
+
+def beside_netron(folder: Path) -> None:
+    """Open the ONNX files of models in Netron, and the models as pages; print what can be counted, and write what is
+    seen."""
+    import netron  # type: ignore[import-not-found]
+
+    from tests.browser import opened, serious_findings, window
+
+    folder.mkdir(parents=True, exist_ok=True)
+    sys.stdout.write(f"Netron {netron.__version__}; boxes, elements, windows high; opens ms; serious findings of axe\n")
+    for name in ("resnet50", "bert"):
+        gm, size = LOOKED_AT[name](), (1280, 900)
+        fx.to_onnx(gm, folder / f"{name}.onnx")
+        host, port = address = netron.start(str(folder / f"{name}.onnx"), browse=False)
+        for dark in (False, True):
+            seen = f"{name}-{'dark' if dark else 'light'}"
+            with window(size, dark) as page:
+                page.add_init_script(_KEEP_EVAL)
+                page.goto(f"http://{host}:{port}/")
+                page.click("#message-button")  # consent to cookies
+                start = time.perf_counter()
+                while page.evaluate("() => document.body.className") != "default":
+                    page.wait_for_timeout(10)
+                taken = 1000 * (time.perf_counter() - start)
+                counts = page.evaluate(_COUNT, ["g.node", "#canvas"])
+                page.screenshot(path=folder / f"{seen}-netron.png")
+                sys.stdout.write(f"{seen}, Netron: {counts}; {taken:.0f}; {serious_findings(page)}\n")
+            with (
+                tempfile.TemporaryDirectory() as space,
+                opened(Path(space), to_html(gm.graph, name), size, dark) as page,
+            ):
+                taken = page.evaluate("() => performance.getEntriesByType('navigation')[0].loadEventEnd")
+                counts = page.evaluate(_COUNT, ["#canvas .part", "#canvas"])
+                page.screenshot(path=folder / f"{seen}-fxlite.png")
+                sys.stdout.write(f"{seen}, fxlite: {counts}; {taken:.0f}; {serious_findings(page)}\n")
+        netron.stop(address)
 
 
 # -- times -----------------------------------------------------------------------------------------
@@ -158,11 +231,14 @@ def main() -> None:
     """Write the pictures; or screenshots, or times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--screenshots", metavar="FOLDER", type=Path, help="what a browser shows of pages")
+    parser.add_argument("--netron", metavar="FOLDER", type=Path, help="two models in Netron and as pages")
     parser.add_argument("--times", action="store_true", help="how long pictures, pages and frames take")
     options = parser.parse_args()
-    if options.screenshots or options.times:
+    if options.screenshots or options.netron or options.times:
         if options.screenshots:
             screenshots(options.screenshots)
+        if options.netron:
+            beside_netron(options.netron)
         if options.times:
             times()
         return

@@ -35,10 +35,13 @@ def hooks() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning of mkdocs, and a link that leads nowhere, ends the build."""
     pytest.importorskip("mkdocs", reason='pip install "fxlite[docs]"')
     pytest.importorskip("mkdocstrings_handlers.python")
-    into = tmp_path_factory.mktemp("site")
+    return built_site(tmp_path_factory.mktemp("site"))
+
+
+def built_site(into: Path) -> Path:
+    """Build the site into a folder; a warning of mkdocs, and a link that leads nowhere, ends the build."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(CONFIG), "-d", str(into)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -111,14 +111,20 @@ def test_in_a_notebook(tmp_path: Path, dark: bool, notebook: str) -> None:
 
 @pytest.fixture(scope="module")
 def notebook() -> str:
+    for package in ("nbformat", "ipykernel", "nbconvert"):
+        pytest.importorskip(package)
+    return notebook_page()
+
+
+def notebook_page() -> str:
     """The body of the notebook as nbconvert writes it, without the scripts of its own page."""
-    nbformat = pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
-    execute = pytest.importorskip("nbconvert.preprocessors").ExecutePreprocessor
-    exporter = pytest.importorskip("nbconvert").HTMLExporter
+    import nbformat
+    from nbconvert import HTMLExporter
+    from nbconvert.preprocessors import ExecutePreprocessor
+
     cells = [PROGRAM, *(f"shown[{name!r}]" for name in NAMES)]
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     root = Path(__file__).resolve().parents[2]
-    execute(timeout=300, kernel_name="python3").preprocess(made, {"metadata": {"path": str(root)}})
-    body, _ = exporter(template_name="basic").from_notebook_node(made)
+    ExecutePreprocessor(timeout=300, kernel_name="python3").preprocess(made, {"metadata": {"path": str(root)}})
+    body, _ = HTMLExporter(template_name="basic").from_notebook_node(made)
     return f'<!doctype html><html lang="en"><head><title>notebook</title></head><body><main>{body}</main></body></html>'
