@@ -187,7 +187,7 @@ def test_the_command_lists_a_file(
     first, second = (line.split() for line in shown.splitlines()[1:-1:2])
     assert first[1:] == ["q4_K", "4096×256", "589,824"] and second == ["b", "f32", "3", "12"]
     assert "".join(line.split()[0] for line in shown.splitlines()[1:3]) == name
-    assert shown.splitlines()[-1].split() == ["2", "arrays", "1,048,579", "589,836"]
+    assert shown.splitlines()[-1].split() == ["2", "arrays,", "1,048,579", "elements,", "589,836", "bytes"]
 
 
 # -- refused -----------------------------------------------------------------------------------------
