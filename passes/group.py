@@ -568,16 +568,22 @@ def _only_elementwise(found: Group) -> bool:
     return all(m.target.kind in ("pointwise", "view", "gather") for m in found.members)
 
 
-def _breaks_rows(node: Node, index: MultiIndex) -> bool:
-    """True if adjacent elements along the last axis of a view are not adjacent in the value it views."""
-    inner, found = index[-1].variables() if index else frozenset(), []
+def _reads_of(node: Node, index: MultiIndex) -> list[MultiIndex]:
+    """Where an element of a node reads others."""
+    found: list[MultiIndex] = []
 
     def on_read(read: Node, at: MultiIndex) -> Expr:
-        found.append(bool(at) and inner <= at[-1].variables())
+        found.append(at)
         return Load(read.type.dtype, read.name, at)
 
     element_of(node, index, on_read)
-    return not all(found)
+    return found
+
+
+def _breaks_rows(node: Node, index: MultiIndex) -> bool:
+    """True if adjacent elements along the last axis of a view are not adjacent in the value it views."""
+    inner = index[-1].variables() if index else frozenset[Atom]()
+    return not all(at and inner <= at[-1].variables() for at in _reads_of(node, index))
 
 
 def _reduces_columns(node: Node, found: Group) -> bool:
@@ -589,17 +595,9 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     row, size = Index.of(node.type.shape[-1]).constant, product(node.type.shape).constant
     if (row is not None and row < FEW_ROWS) or (size is not None and size < FEW_ELEMENTS):
         return False
-    places: list[bool] = []
-
-    def on_read(read: Node, at: MultiIndex) -> Expr:
-        along = inner.intersection(*(i.variables() for i in at[-1:]))
-        places.append(not along and any(inner & i.variables() for i in at))
-        return Load(read.type.dtype, read.name, at)
-
-    for index in indices:
-        inner = index[-1].variables()
-        element_of(node, index, on_read)
-    return all(places)
+    places = [(index[-1].variables(), at) for index in indices for at in _reads_of(node, index)]
+    apart = [not inner & at[-1].variables() and any(inner & i.variables() for i in at) for inner, at in places if at]
+    return bool(apart) and len(apart) == len(places) and all(apart)
 
 
 def _overlaps(index: MultiIndex) -> bool:

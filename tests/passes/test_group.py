@@ -117,3 +117,14 @@ def test_products_are_not_stored_in_columns_that_are_pages_apart(rows: int, kern
     assert len(fx.compile(agree(lambda x, y, z: (x @ y).T + z, x, y, z)).kernels) == kernels
     heads = lambda x, y: (x @ y).reshape(rows, 3, 8).transpose(1, 2, 0) * 2  # noqa: E731
     assert len(fx.compile(agree(heads, x, y)).kernels) == kernels
+
+
+def test_numbers_that_a_reduction_reads_twice_are_not_stored() -> None:
+    """What reads nothing has no rows that could lie apart."""
+
+    def program(x: Any) -> Any:
+        places = np.arange(x.shape[1])
+        return (x + places) / (x + places).sum(-1, keepdims=True)
+
+    agree(program, np.ones((64, 80), "f8"), types=["f64[A,B]"])
+    assert len(fx.compile(fx.symbolic_trace(program, "f64[A,B]")).kernels) == 1
