@@ -514,14 +514,20 @@ def is_better(kind: str, value: Expr, best: Expr) -> Expr:
     return expr.apply("or", better, expr.apply("and", expr.apply("isnan", value), unset))
 
 
+def place_in_order(variables: Sequence[Var]) -> Index:
+    """The number of an iteration of nested loops, the last of which runs fastest."""
+    place = Index.of(0)
+    for variable in variables:
+        place = place * variable.extent + Index.of(variable)
+    return place
+
+
 def _arg_reduction(node: Reduction, inner: Nest, level: int, body: Expr) -> tuple[list[Stmt], Expr]:
     """The position of the first extreme value; the first NaN counts as one."""
     best = fresh_local(node.body.dtype.compute, "_best")
     where = fresh_local(dtypes.int64, "_where")
     value = fresh_local(body.dtype, "_t")
-    position = Index.of(0)
-    for v in node.variables:
-        position = position * v.extent + Index.of(v)
+    position = place_in_order(node.variables)
     better = is_better(node.kind, value, best)
     first = expr.apply("lt", where, expr.const(0, dtypes.int64))
     inner.levels[-1] += [

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from fxlite.codegen.kernel.bounds import span
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
-from fxlite.codegen.kernel.nest import combine, is_better, neutral
+from fxlite.codegen.kernel.nest import combine, is_better, neutral, place_in_order
 from fxlite.codegen.kernel.sums import (
     COLUMNS,
     MOST_COLUMNS,
@@ -208,9 +208,7 @@ def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], 
     counted = dtypes.int32 if is_small else dtypes.int64  # as wide as the values, if possible: the same vectors
     columns = Columns.of(along, COLUMNS)
     best, where, value = fresh_local(dtype, "_best"), fresh_local(counted, "_where"), fresh_local(dtype, "_t")
-    position = Index.of(0)
-    for v in window.rows:
-        position = position * v.extent + Index.of(v)
+    position = place_in_order(window.rows)
 
     def row(make: Callable[[Index, Local, Local], Sequence[Stmt]]) -> For:
         lane = expr.fresh_var(columns.count, "lane")
@@ -261,6 +259,7 @@ def _rows(window: _Window, steps: list[Stmt], checks: Sequence[Let] = ()) -> lis
 
 
 def _loops(variables: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
+    """The statements inside loops with these variables."""
     for variable in reversed(variables):
         statements = [For(variable, tuple(statements))]
     return statements
