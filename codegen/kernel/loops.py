@@ -240,6 +240,7 @@ _STEMS = {
     "_count": "count",
     "_rest": "rest",
     "_best": "best",
+    "_better": "better",
     "_tile": "tile",
     "_where": "where",
     "_table": "of_place",
