@@ -1,13 +1,14 @@
-"""Small programs over shapes that nobody tuned, compiled to C with one thread, beside NumPy and torch.
+"""Small programs over shapes that nobody tuned, compiled to C with one thread, beside NumPy, torch and ONNX Runtime.
 
     python -m tests.benchmarks.cliffs --cases 400 --save cliffs.jsonl --output docs/cliffs.md
 
 Cases are drawn by ``cliff_cases.py``: a seed, a kind and a number give the same case. They are measured one
 after the other in a process on one core, which is started again where a case ends it or takes too long.
-Results are compared first: with NumPy's, or torch's where NumPy has no such op; a peer whose result has
-another dtype has no time. fxlite and the peers take turns; a ratio is the median over rounds of fxlite's
-time by that of the best peer (``timing.py``). What is in the file of ``--save`` is not measured again, but for
-``--again R``, all cases whose ratio is R or more. ``--load`` makes the table and page of a file.
+Results are compared first, with those of each peer; a peer whose result has another dtype has no time. ONNX
+Runtime, where it is installed, runs what ``fx.to_onnx`` writes of the same graph. fxlite and the peers take
+turns; a ratio is the median over rounds of fxlite's time by that of the best peer (``timing.py``). What is in
+the file of ``--save`` is not measured again, but for ``--again R``, all cases whose ratio is R or more.
+``--load`` makes the table and page of a file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tests.benchmarks.machine import choose_cores, machine, paragraphs, versions
 from tests.benchmarks.page import grid
 from tests.benchmarks.timing import block, compare
 
-OURS, PEERS = "fxlite", ("numpy", "torch")
+OURS, PEERS = "fxlite", ("numpy", "torch", "onnxruntime")
 #: Ratios up to which a case is fast, and above which it is a cliff.
 FAST, CLIFF = 1.2, 2.0
 ROUNDS = 5
@@ -75,7 +76,8 @@ def measure(case: Case, key: tuple[str, int, int], seconds: float = 0.02, rounds
     arrays = case.arrays()
     calls: dict[str, Callable[[], Any]] = {}
     results: dict[str, Any] = {}
-    for engine, make in (("numpy", _numpy), ("torch", _torch), (OURS, lambda c, a: _fxlite(c, a, row))):
+    made = (_numpy, _torch, _onnx_runtime, lambda c, a: _fxlite(c, a, row))
+    for engine, make in zip((*PEERS, OURS), made, strict=True):
         try:
             call = make(case, arrays)
             results[engine] = np.asarray(call())
@@ -106,15 +108,20 @@ class _Unavailable(Exception):
 def _fxlite(case: Case, arrays: dict[str, Any], row: Row) -> Callable[[], Any]:
     import fxlite as fx
 
-    weights = {n: arrays[n] for n in case.weights}
-    given = [n for n in arrays if n not in case.weights]
-    program = _program(case.text, given, weights)
+    program, given, types = _traced(case, arrays)
     start = time.perf_counter()
-    function = fx.compile(program, inputs={n: case.type_text(n) for n in given}, threads=1)
+    function = fx.compile(program, inputs=types, threads=1)
     row.build = time.perf_counter() - start
     row.kernels = ", ".join(kernel.name for kernel in function.kernels)
-    inputs = [arrays[n] for n in given]
+    inputs = list(given.values())
     return lambda: function(*inputs)
+
+
+def _traced(case: Case, arrays: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    """What is traced of a case, the arrays that it is called with, and their types."""
+    given = {n: array for n, array in arrays.items() if n not in case.weights}
+    program = _program(case.text, list(given), {n: arrays[n] for n in case.weights})
+    return program, given, {n: case.type_text(n) for n in given}
 
 
 def _numpy(case: Case, arrays: dict[str, Any]) -> Callable[[], Any]:
@@ -136,6 +143,27 @@ def _torch(case: Case, arrays: dict[str, Any]) -> Callable[[], Any]:
             return program(*inputs).contiguous()
 
     return call
+
+
+def _onnx_runtime(case: Case, arrays: dict[str, Any]) -> Callable[[], Any]:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise _Unavailable("not installed") from None
+    import fxlite as fx
+
+    program, given, types = _traced(case, arrays)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        model = fx.to_onnx(fx.symbolic_trace(program, inputs=types)).SerializeToString()
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        inputs = {i.name: given[i.name] for i in session.get_inputs()}
+        session.run(None, inputs)
+    except Exception as error:  # neither ONNX nor ONNX Runtime has every op and dtype
+        raise _Unavailable(f"{type(error).__name__}: {' '.join(str(error).split())[:150]}") from None
+    return lambda: session.run(None, inputs)[0]
 
 
 def _program(text: str, names: Sequence[str], constants: dict[str, Any]) -> Any:
@@ -295,10 +323,10 @@ def markdown(rows: Sequence[Row], count: int) -> str:
         [
             "Each case is one op or a short chain of ops, with shapes, layouts and dtypes drawn at random: odd sizes,",
             "transposed operands, mixed types, named sizes beside fixed ones. fxlite's C on one thread is compared",
-            "with the better of NumPy and torch. A ratio is fxlite's time divided by that of the best peer; a ratio "
-            f"above {CLIFF:g} is a cliff.",
+            "with the best of NumPy, torch and ONNX Runtime. A ratio is fxlite's time divided by that of the best",
+            f"peer; a ratio above {CLIFF:g} is a cliff.",
         ],
-        f"{machine()}, one thread; {datetime.date.today()}; {versions('numpy', 'torch')}.",
+        f"{machine()}, one thread; {datetime.date.today()}; {versions('numpy', 'torch', 'onnxruntime')}.",
         "## Distribution",
         grid(HEADINGS, distribution(rows, lambda row: row.kind)),
         f"Median seconds to build: {statistics.median(builds):.2f}, at most {max(builds):.1f}."
@@ -317,8 +345,9 @@ def markdown(rows: Sequence[Row], count: int) -> str:
             f"Results are compared before anything is timed. Engines take turns on one core for {ROUNDS} rounds, and",
             "ratios are medians over the rounds; where other programs ran, they are ratios of processor times.",
             "Operands marked *const* are constants, such as weights. `M=197` is a named size, which the C is not",
-            "compiled for. fxlite and NumPy work on NumPy arrays, torch on its tensors (eager, in inference",
-            "mode). Results that would be views are copied.",
+            "compiled for. fxlite, NumPy and ONNX Runtime work on NumPy arrays, torch on its tensors (eager, in",
+            "inference mode). ONNX Runtime runs the file that `fx.to_onnx` writes of the same graph, where it has all",
+            "of its ops for these dtypes. Results that would be views are copied.",
             f"{sum(row.times > 1 for row in rows)} cases were measured again (`--again 1.2`); the last time counts.",
         ],
     )
