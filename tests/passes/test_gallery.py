@@ -31,7 +31,7 @@ def test_it_is_up_to_date(files: dict[str, str]) -> None:
 
 def test_the_page_is_whole(files: dict[str, str]) -> None:
     page = files["passes.md"]
-    assert len(page.splitlines()) < 2000 and page.count("```") % 2 == 0
+    assert len(page.splitlines()) < 80 * len(own_passes()) and page.count("```") % 2 == 0
     for item in own_passes():
         assert f"\n## {item.name}\n" in page and f"(#{item.name})" in page
     for path in re.findall(r'src="([^"]+)"', page):
