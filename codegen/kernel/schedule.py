@@ -37,6 +37,7 @@ from fxlite.codegen.kernel.kernel_ir import (
 from fxlite.codegen.kernel.loops import collapse, cut, rename, spread
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
+from fxlite.codegen.kernel.sums import COLUMNS, Columns
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
@@ -56,6 +57,8 @@ WORTH_STORING = 8
 #: Cost of what is computed of the place in a row alone from which it is kept for all rows, the longest such row
 #: and the fewest rows.
 WORTH_A_TABLE, LONGEST_TABLE, FEWEST_ROWS = 4, 1024, 8
+#: Least elements of a row whose running totals are computed together.
+FEWEST_LANES = 4
 #: Least elements beside each other that a thread puts to a position that it looked up.
 PART = 32
 
@@ -65,7 +68,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     SIMD; without it they use one, and the target divides the loop among its threads. If ``finite``, a set of
     buffers with only finite numbers, is given, the target runs sequentially and has no doubles."""
     if group.kind == "scan":
-        return _scan(group, name)
+        return _scan(group, name, lanes)
     if group.kind == "scatter":
         return _scatter(group, name, lanes)
     lowered = lower(group)
@@ -362,8 +365,9 @@ def _leading(work: Index) -> Index:
 
 
 # -- scans and scatters --------------------------------------------------------------------------
-def _scan(group: Group, name: str) -> Kernel:
-    """The kernel of a running total: the reduction's variable becomes the loop, and each step is stored."""
+def _scan(group: Group, name: str, lanes: bool) -> Kernel:
+    """The kernel of a running total: the reduction's variable becomes the loop, and each step is stored. With
+    ``lanes``, the totals of a row's elements are computed together where the rows are added up."""
     state, space = Lowering(group), group.space
     value = state.read(group.root, tuple(Index.of(v) for v in space))
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
@@ -372,16 +376,38 @@ def _scan(group: Group, name: str) -> Kernel:
     (reduction,) = reductions
     (scanned,) = (v for v in space if v in reduction.variables[0].extent.variables())
     step = Var(reduction.variables[0].name, scanned.extent)
-    body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step)})
+    outer, turns, inner = [v for v in space if v is not scanned], [], []
+    places, columns = {scanned: Index.of(step)}, None
+    checks = any(isinstance(n, CheckedIndex) for n in expr.walk(value))
+    if (
+        lanes
+        and not checks
+        and scanned is not space[-1]
+        and (space[-1].extent.constant or FEWEST_LANES) >= FEWEST_LANES
+    ):
+        columns = Columns.of(outer.pop(), COLUMNS)
+        turns, inner = [columns.turn] if columns.turn else [], [expr.fresh_var(columns.count, "lane")]
+        places[space[-1]] = columns.first + inner[0]
     total = fresh_local(reduction.dtype, "_a")
-    result = expr.transform(value, lambda n: total if n is reduction else n)
-    store = tuple(Index.of(step if v is scanned else v) for v in space)
+    here = Local(total.dtype, total.name, (Index.of(inner[0]),)) if inner else total
+    body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step), **places})
+    result = expr.substitute_index(expr.transform(value, lambda n: here if n is reduction else n), places)
+    store = tuple(Index.of(v).substitute(places) for v in space)
     output = buffer_of(group.root, is_output=True)
-    outer = [v for v in space if v is not scanned]
-    nest = Nest([*outer, step], shapes={b.name: b.shape for b in state.buffers.values()})
-    added = Assign(total, combine(reduction.kind, total, nest.bind(body)))
-    inner = For(step, (*nest.levels[-1], added, Store(output.name, store, result)))
-    statements: list[Stmt] = [Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype)), inner]
+    order = [*outer, *turns, step, *inner]
+    nest = Nest(order, shapes={b.name: b.shape for b in state.buffers.values()})
+    added = Assign(here, combine(reduction.kind, here, nest.bind(body)))
+    statements: list[Stmt] = [*nest.levels[-1], added, Store(output.name, store, result)]
+    if inner:
+        statements = [*nest.levels[-2], For(inner[0], tuple(statements), "lanes")]
+    size = (columns.size, columns.used) if columns else ()
+    statements = [
+        Alloc(total.name, total.dtype, neutral(reduction.kind, total.dtype), *size),
+        For(step, tuple(statements)),
+    ]
+    if columns:
+        within = [*nest.levels[len(outer) + 1], *statements] if turns else statements
+        statements = columns.loop(within, "independent" if outer else "parallel")
     for depth in range(len(outer) - 1, -1, -1):
         kind = "independent" if depth else "parallel"
         statements = [For(outer[depth], (*nest.levels[depth + 1], *statements), kind)]
