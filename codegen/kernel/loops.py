@@ -17,7 +17,7 @@ from typing import Any
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.index import Extremum, Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
@@ -32,8 +32,8 @@ def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tupl
     position = 0
     while position < len(space):
         variable = space[position]
-        size = next(filter(None, (_divisor(a, variable) for a in _divisions(value, variable))), None)
-        if size is None:
+        size = _size_of_parts(value, variable)
+        if size is None or 0 < (size.constant or _LONG) < _LONG:
             position += 1
             continue
         loops = expr.fresh_var(variable.extent // size, "v"), expr.fresh_var(size, "v")
@@ -41,6 +41,28 @@ def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tupl
         space = (*space[:position], *loops, *space[position + 1 :])
         value, store = expr.decided(expr.substitute_index(value, env)), tuple(i.substitute(env) for i in store)
     return space, value, store
+
+
+def beside(
+    space: tuple[Var, ...], value: Expr, store: MultiIndex
+) -> tuple[tuple[Var, ...], list[tuple[MultiIndex, Expr]]]:
+    """The last loop with as many elements in each iteration as addresses divide it by, if these are few, as where
+    each element of a row is repeated: a vector is then read whole. In each iteration the values are stored."""
+    size = None if not space else _size_of_parts(value, space[-1])
+    count = 0 if size is None else size.constant or 0
+    if not 2 <= count < _LONG or any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(value)):
+        return space, [(store, value)]
+    loop, found = expr.fresh_var(space[-1].extent // count, "v"), []
+    for place in range(count):
+        env = {space[-1]: Index.of(loop) * count + place}
+        there = tuple(i.substitute(env) for i in store)
+        found.append((there, expr.decided(expr.substitute_index(value, env))))
+    return (*space[:-1], loop), found
+
+
+def _size_of_parts(value: Expr, variable: Var) -> Index | None:
+    """The size by which the variable is divided in addresses and conditions."""
+    return next(filter(None, (_divisor(a, variable) for a in _divisions(value, variable))), None)
 
 
 def _divisions(value: Expr, variable: Var) -> Iterator[Quotient | Remainder]:
@@ -58,7 +80,7 @@ def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
     size, rest = division.b, division.a - variable
     if variable in rest.variables() or not size.is_polynomial or size.variables():
         return None
-    if 0 < (size.constant or _LONG) < _LONG or variable.extent == size:
+    if variable.extent == size:
         return None
     return size if (variable.extent % size).constant == 0 and (rest % size).constant == 0 else None
 

@@ -34,7 +34,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import collapse, cut, rename, spread
+from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.sums import COLUMNS, Columns
@@ -141,7 +141,7 @@ def _in_tables(nest: Nest, space: Sequence[Var], value: Expr) -> Expr:
     """Compute values that depend only on the position in a row, such as the weights and neighbours of a resized image,
     once for all rows, into local arrays."""
     rows, count = product(v.extent for v in space[:-1]).constant, space[-1].extent.constant if space else None
-    if count is None or not PART <= count <= LONGEST_TABLE or (rows is not None and rows < FEWEST_ROWS):
+    if count is None or not 2 <= count <= LONGEST_TABLE or (rows is not None and rows < FEWEST_ROWS):
         return value
     row = space[-1]
     memo: dict[int, frozenset[Var]] = {}
@@ -214,9 +214,10 @@ def fill(
         if rows is not None:
             nest.levels[-1].extend(rows)
             return
+        space, elements = beside(space, value, store) if nest.lanes else (space, [(store, value)])
         inner = nest.within(space)
         inner.is_shared = is_shared
-        nest.add(inner, [Store(output, store, inner.bind(value))])
+        nest.add(inner, [Store(output, at, inner.bind(element)) for at, element in elements])
         return
     variable = found.variable
     place = space.index(variable)

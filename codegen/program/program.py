@@ -63,6 +63,7 @@ def standard_passes(
         passes.vectorize_loops,
         passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
+        passes.promote_operands,
         *([passes.sub_pixel] if keep else []),
         *([passes.unfold_convolutions.with_options(keep=keep)] if keep and expand_weights else []),
         *([passes.channels_last.with_options(bf16=bf16)] if keep else []),

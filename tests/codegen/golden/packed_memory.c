@@ -37,11 +37,12 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
 /* cumsum: f32[6,8] = cumsum
  * program.py:1 */
 static void k1_cumsum(const float *restrict matmul, float *restrict cumsum) {
-    for (int64_t i = 0; i < 8; ++i) {
-        float total = 0.0f;
-        for (int64_t r = 0; r < 6; ++r) {
-            total += matmul[r*8 + i];
-            cumsum[r*8 + i] = total;
+    float total[8] = {0};
+    for (int64_t r = 0; r < 6; ++r) {
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 8; ++lane) {
+            total[lane] += matmul[r*8 + lane];
+            cumsum[r*8 + lane] = total[lane];
         }
     }
 }

@@ -1,0 +1,85 @@
+"""Convert the operands of products to the dtype of the product.
+
+Before::
+
+    matmul: f64[B,64] = x @ self.weight
+
+After::
+
+    cast: f64[16,64] = ops.cast(self.weight, dtype='f64')
+    matmul: f64[B,64] = x @ cast
+
+An operand is then converted once, not again for each row or column that reads it, and the product is one
+for which there are fast kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fxlite import ops
+from fxlite.graph.graph import Node
+from fxlite.graph.graph_module import GraphModule
+from fxlite.passes.base import graph_pass
+from fxlite.passes.rules.decompose import replace_each
+from fxlite.types import dtypes, shapes
+from fxlite.types.tensor_type import TensorType
+
+#: How often an element is read in a product for which an operand is converted first, and a constant one, which costs
+#: nothing but the memory of its wider elements.
+OFTEN, OFTEN_CONSTANT = 8, 2
+
+
+@graph_pass(exactness="allclose")
+def promote_operands(gm: GraphModule) -> None:
+    """Convert the operands of products and convolutions to the dtype that NumPy's promotion gives them.
+
+    Left alone: integers whose product is wider than their common dtype, and matrices that are multiplied by a
+    few vectors, which are read from memory as they are. Run it before const_fold, which converts constant
+    weights once and for all."""
+    mixed = [node for node in gm.graph.find_nodes(op="call_function") if _is_mixed(node)]
+    replace_each(gm, {node: _promoted(node) for node in mixed})
+
+
+promote_operands.example(lambda x, y: x @ y, "y becomes f64", x="f64[B,8]", y="f32[8,4]")
+promote_operands.counterexample(lambda x, y: x @ y, "both are f32", x="f32[B,8]", y="f32[8,4]")
+promote_operands.counterexample(lambda x, y: x @ y, "y is read once", x="f64[1,8]", y="f32[8,4]")
+promote_operands.counterexample(
+    lambda x, y: x * y, "an element is converted where it is read", x="f64[B,8]", y="f32[B,8]"
+)
+
+
+def _is_mixed(node: Node) -> bool:
+    if node.target.kind != "contraction" or not isinstance(node.type, TensorType):
+        return False
+    types = [read.type for read in node.all_input_nodes]
+    if not all(isinstance(t, TensorType) for t in types):
+        return False
+    found = {t.dtype for t in types}
+    if len(found) < 2 or dtypes.result_type(*found) is not node.type.dtype:
+        return False
+    return all(read.type.dtype is node.type.dtype or _is_worthwhile(read, node) for read in node.all_input_nodes)
+
+
+def _is_worthwhile(operand: Node, product: Node) -> bool:
+    """Whether the elements of an operand are read often enough."""
+    if not product.target.is_matrix_product or operand not in product.args[:2]:
+        return True
+    sums, steps = shapes.product(product.type.shape), product.args[0].type.shape[-1]
+    size = shapes.product(operand.type.shape)
+    if not all(type(n) is int for n in (sums, steps, size)):
+        return True
+    return bool(sums * steps >= size * (OFTEN_CONSTANT if _is_constant(operand) else OFTEN))
+
+
+def _is_constant(node: Node) -> bool:
+    if node.op == "get_attr":
+        return True
+    return node.op == "call_function" and bool(node.all_input_nodes) and all(map(_is_constant, node.all_input_nodes))
+
+
+def _promoted(node: Node) -> Callable[[Mapping[str, Any]], Any]:
+    wide = node.type.dtype
+    others = {n for n, v in node.arguments.items() if isinstance(v, Node) and v.type.dtype is not wide}
+    return lambda given: node.target(**{n: ops.cast(v, wide) if n in others else v for n, v in given.items()})

@@ -1,0 +1,66 @@
+"""promote_operands: products of operands of two dtypes become products of one, where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+import fxlite.nn.functional as F
+from fxlite import passes
+from tests.oracle import agree
+from tests.passes.helpers import calls
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "matmul": (lambda x, y: x @ y, ((9, 11), (11, 10))),
+    "batched": (lambda x, y: x @ y, ((2, 9, 11), (11, 10))),
+    "transposed": (lambda x, y: x.T @ y.T, ((11, 9), (10, 11))),
+    "linear": (lambda x, w, b: F.linear(x, w, b), ((9, 11), (10, 11), (10,))),
+    "conv2d": (lambda x, w, b: F.conv2d(x, w, b, padding=1), ((2, 3, 6, 7), (4, 3, 3, 3), (4,))),
+    "conv1d": (lambda x, w: F.conv1d(x, w), ((2, 3, 9), (4, 3, 2))),
+}
+
+
+def _drawn(shapes: tuple[tuple[int, ...], ...], kinds: str) -> list[np.ndarray]:
+    draw = np.random.default_rng(0)
+    return [draw.integers(-4, 5, s).astype(k) for s, k in zip(shapes, kinds.split(), strict=True)]
+
+
+@pytest.mark.parametrize("kinds", ["f4 f8", "f8 f4", "i4 f4", "f4 i8", "c8 f4", "f8 c8", "i1 i4", "?  f4"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_all_products_of_two_dtypes(name: str, kinds: str) -> None:
+    program, shapes = PRODUCTS[name]
+    if "c8" in kinds and name.startswith(("linear", "conv")):
+        pytest.skip("layers are of real numbers")
+    arrays = _drawn(shapes, kinds + (" f4" if len(shapes) == 3 else ""))
+    done = passes.promote_operands(fx.symbolic_trace(program, *arrays))
+    (product,) = [n for n in done.graph.nodes if n.op == "call_function" and n.target.kind == "contraction"]
+    assert {n.type.dtype for n in product.all_input_nodes} == {product.type.dtype}
+    agree(program, *arrays, rungs=("graph", "kernel", "c"))
+
+
+def test_a_template_computes_them() -> None:
+    compiled = fx.compile(lambda x, y: x @ y, x="f64[M,16]", y="f32[16,N]")
+    assert "multiply_tile_double" in "".join(compiled.sources.values())
+
+
+@pytest.mark.parametrize("rows, expected", [(1, 0), (7, 0), (8, 1), ("M", 1)])
+def test_few_vectors_read_a_matrix_as_it_is(rows: Any, expected: int) -> None:
+    gm = fx.symbolic_trace(lambda x, y: x @ y, x=f"f64[{rows},16]", y="f32[16,16]")
+    assert calls(passes.promote_operands(gm)).count("cast") == expected
+
+
+@pytest.mark.parametrize("rows, expected", [(1, 0), (2, 1)])
+def test_a_constant_is_converted_once(rows: int, expected: int) -> None:
+    weight = np.arange(256, dtype="f4").reshape(16, 16)
+    done = passes.promote_operands(fx.symbolic_trace(lambda x: x @ weight.T, x=f"f64[{rows},16]"))
+    assert calls(done).count("cast") == expected
+    assert calls(passes.const_fold(done)) == ["matmul"]
+
+
+def test_wider_products_of_integers_stay() -> None:
+    gm = fx.symbolic_trace(lambda x, y: fx.ops.cast(x, "i32") @ y, x="i8[9,9]", y="i32[9,9]")
+    assert passes.promote_operands(gm).code == gm.code
