@@ -51,7 +51,7 @@ promote_operands.counterexample(
 
 
 def _is_mixed(node: Node) -> bool:
-    if node.target.kind != "contraction" or not isinstance(node.type, TensorType):
+    if not (node.target.is_matrix_product or node.target.is_convolution) or not isinstance(node.type, TensorType):
         return False
     types = [read.type for read in node.all_input_nodes]
     if not all(isinstance(t, TensorType) for t in types):
