@@ -255,6 +255,7 @@ _LOOPS = ("i", "j", "k", "l", "m", "n", "p", "q", "u", "v", "w")
 _REDUCED = ("r", "s", "t", "r1", "s1", "t1")
 _STEMS = {
     "_lanes": "lanes",
+    "_columns": "columns",
     "_lane": "lane",
     "_block": "block",
     "_width": "width",

@@ -31,7 +31,7 @@ from fxlite.codegen.kernel.sums import (
     sum_of_rows,
 )
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
@@ -79,6 +79,8 @@ def window_rows(
     is_wide = is_long(reduction)
     checks, checked = _checks_before(reduction, along)
     window = _window(joined(checked, shapes) if is_wide and not checks else checked, along, shapes)
+    if window is None and not (checks or is_wide or COMBINATIONS[reduction.kind].positions):
+        return _by_columns(reduction, space, value, store, output, shapes)
     if window is None or (checks and (window.column is not None or window.bounds)):
         return None
     kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
@@ -232,6 +234,59 @@ def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], 
     ]
     last = row(lambda place, _, where: [stored(place, expr.cast(where, window.reduction.dtype))])
     return columns.loop([*start, *_loops(window.rows, [row(step)]), last], kind_of_turns)
+
+
+def _by_columns(
+    reduction: Reduction,
+    space: Sequence[Var],
+    value: Expr,
+    store: MultiIndex,
+    output: str,
+    shapes: Mapping[str, MultiIndex],
+) -> list[Stmt] | None:
+    """The loops of windows that are far apart or large: the rows of a row of windows are combined with each other
+    first, column by column in lanes, and then the columns of each window. None if windows have a single row, reach
+    outside the image, or have no columns that are adjacent in memory."""
+    *rows, across = reduction.variables
+    along, width, height = space[-1], across.extent.constant, product(v.extent for v in rows).constant
+    if height in (None, 1) or width is None or not 2 <= width <= MOST_COLUMNS:
+        return None
+    body = reduction.body
+    parts = list(expr.walk(body))
+    loads = [n for n in parts if isinstance(n, Load)]
+    if body.dtype.is_bool or any(isinstance(n, (CheckedIndex, Reduction, IndexValue)) for n in parts) or not loads:
+        return None
+    places = [flatten(n.index, shapes[n.buffer]) for n in loads]
+    steps = {p.coefficient(along) for p in places}
+    step = next(iter(steps)).constant if None not in steps and len(steps) == 1 else None
+    if step is None or not 0 < step <= MOST_COLUMNS or any(n.guard is not None for n in loads):
+        return None
+    if any(p.coefficient(across) != 1 or expr.run_time_values(n.index) for p, n in zip(places, loads, strict=True)):
+        return None
+    kind, dtype = reduction.kind, body.dtype.compute
+    columns = Columns.of(along, max(1, MOST_COLUMNS // step))
+    size = (columns.size - 1) * step + width
+    combined, total = fresh_local(dtype, "_columns"), fresh_local(dtype, "_a")
+    column = expr.fresh_var((columns.count - 1) * step + width, "lane")
+    here = Local(dtype, combined.name, (Index.of(column),))
+    there = expr.substitute_index(body, {along: columns.first, across: Index.of(column)})
+    element = expr.fresh_var(columns.count, "v")
+    inside = Local(dtype, combined.name, (Index.of(element) * step + across,))
+    env = {along: columns.first + element}
+    final = expr.substitute_index(expr.transform(value, lambda n: total if n is reduction else n), env)
+    statements = [
+        Alloc(combined.name, dtype, neutral(kind, dtype), size, None if columns.used is None else column.extent),
+        *_loops(rows, [For(column, (Assign(here, combine(kind, here, there)),), "lanes")]),
+        For(
+            element,
+            (
+                Alloc(total.name, dtype, neutral(kind, dtype)),
+                For(across, (Assign(total, combine(kind, total, inside)),)),
+                Store(output, tuple(i.substitute(env) for i in store), final),
+            ),
+        ),
+    ]
+    return _around(space, columns.loop(statements, "parallel" if len(space) == 1 else "serial"))
 
 
 def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored: _Stored) -> list[Stmt]:

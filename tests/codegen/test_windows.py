@@ -106,3 +106,33 @@ def test_rows_of_a_table(count: int, dtype: str) -> None:
             with pytest.raises(IndexError, match="index 50 is out of"):
                 function(x, i)
             i[-1, -1] = 0
+
+
+APART = {
+    "whole": lambda x: F.max_pool2d(x, 5),
+    "mean": lambda x: F.avg_pool2d(np.exp(x), 5),
+    "seven by seven": lambda x: F.max_pool2d(x, 7, 5),
+    "rows of a pixel": lambda x: F.max_pool2d(x, (5, 2), (3, 6)),
+    "blocks": lambda x: x[:, :, :10].reshape(2, 3, 2, 5, 3, 7).min((3, 5)),
+    "adaptive": lambda x: F.adaptive_max_pool2d(x[:, :, :10], (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_windows_that_are_far_apart(name: str) -> None:
+    """The rows of windows are combined in lanes first, then the columns of each window."""
+    x = np.random.default_rng(5).standard_normal((2, 3, 13, 21)).astype("f4")
+    x[0, 0, 2, 3], x[1, 1, 4, 5], x[1, 2] = np.nan, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        agree(APART[name], x, rungs=("kernel", "c"))
+    text = next(iter(fx.compile(APART[name], x="f32[2,3,13,21]").sources.values()))
+    assert "columns[lane]" in text
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 5, 5), (1, 2, 11, 9), (1, 1, 5, 1300), (1, 3, 10, 1029)])
+def test_windows_that_are_far_apart_of_named_sizes(shape: tuple[int, ...]) -> None:
+    """In a row that is shorter than a block of columns, and in several blocks."""
+    compiled = fx.compile(lambda x: F.max_pool2d(x, 5), x="f32[1,C,H,W]")
+    x = np.random.default_rng(6).standard_normal(shape).astype("f4")
+    np.testing.assert_array_equal(compiled(x), F.max_pool2d(x, 5))
+    assert "columns[lane]" in next(iter(compiled.sources.values()))
