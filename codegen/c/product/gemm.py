@@ -48,7 +48,6 @@ from fxlite.codegen.kernel.builder import (
     symbol,
     text_of,
 )
-from fxlite.passes.group import PAGE
 from fxlite.scalar.index import Index, Var, product
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
@@ -59,10 +58,6 @@ SUM_BLOCKS = constant("matrix", "SUM_BLOCKS")
 
 SMALL_ROWS = 128 << 10
 """Bytes of A that fit in half of any second-level cache."""
-
-FEW_STEPS = 32
-"""Steps up to which storing takes longer than computing. The rows of a tile are then stored to their ends, where they
-are pages apart, before those of the next tile: each tile is a block of its own."""
 
 TURNED_ROWS = 32
 """Rows of a transposed A that are copied at a time: whole vectors of the lines in which they are stored."""
@@ -191,12 +186,6 @@ class _Floats(Product):
             others = self.repeats * cut.slices * self.panel_blocks
         tile_bytes = bare(depth * symbol(kind.rows) * kind.item_bytes * kind.parts)
         tile_bytes += _BLOCK_SIZES[spec.measured.get("rows in a block", "half of L2")]
-        if cut is None and (self.depth.constant or FEW_STEPS + 1) <= FEW_STEPS:
-            row = spec.n * ITEM_BYTES[spec.ctype]
-            if row.constant is None:
-                tile_bytes = f"{bare(row)} >= {PAGE} ? L2_BYTES / 2 : {tile_bytes}"
-            elif row.constant >= PAGE:
-                tile_bytes = "L2_BYTES / 2"
         return self.count_blocks(tile_bytes, others)
 
     # -- the left operand ------------------------------------------------------------------------

@@ -7,8 +7,7 @@ static void k0_mul(const double *restrict x, const double *restrict y, double *r
 {
     const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t panels = (T + 15) / 16;
-    const int64_t row_blocks = count_row_blocks(row_tiles,
-        T*8 >= 4096 ? L2_BYTES / 2 : TILE_ROWS*64, panels*H*2, n_threads);
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, panels*H*2, n_threads);
     /* A panel of B for each thread, and its size including a gap. */
     const int64_t share = 8*16 + 32;
     double *const b_panels = workspace;
