@@ -157,6 +157,10 @@ class Builder:
         self.nodes.append(self.onnx.helper.make_node(kind, names, made, domain="", **given))
         return made
 
+    def computed_by(self, name: str) -> str:
+        """The kind of the node that computes a value; "" for inputs and weights."""
+        return next((str(n.op_type) for n in reversed(self.nodes) if name in n.output), "")
+
     def name(self, value: Any) -> str:
         """The name of an input of a node."""
         if value is None:

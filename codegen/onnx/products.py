@@ -19,7 +19,13 @@ def matmul(b: Builder, type: TensorType, x: Value, y: Value) -> str:
     wide = type.dtype
     if not wide.is_float and wide not in (dtypes.int32, dtypes.int64):
         wide = dtypes.int32 if wide.itemsize < 4 else dtypes.int64
-    found = b.op("MatMul", b.operand(x, wide), b.operand(y, wide))
+    left, right = b.operand(x, wide), b.operand(y, wide)
+    if y.type.rank == 1 and b.computed_by(left) == "Transpose":
+        # ONNX Runtime (1.32) merges a Transpose into a MatMul, and then reads a vector on the right wrongly.
+        found = b.op("MatMul", left, b.op("Unsqueeze", right, b.integers(1)))
+        found = b.op("Squeeze", found, b.integers(type.rank))
+    else:
+        found = b.op("MatMul", left, right)
     return b.cast(found, wide, type.dtype)
 
 

@@ -296,6 +296,17 @@ def test_functions_of_two_hard_numbers(name: str) -> None:
         )
 
 
+@with_runtime
+@pytest.mark.parametrize("types", ["f32[5,M] f32[5]", "f32[2,5,M] f32[5]", "f64[5,3] f64[5]", "i32[5,3] i32[5]"])
+def test_products_of_transposed_matrices_and_vectors(types: str) -> None:
+    """ONNX Runtime merges the transposition into the product."""
+    gm = fx.symbolic_trace(lambda x, y: (x.swapaxes(-1, -2) @ y, y @ x), *types.split())
+    draw, given = np.random.default_rng(0), [p.type.substitute({"M": 3}) for p in gm.graph.placeholders]
+    x, y = (draw.integers(-9, 9, t.shape).astype(t.dtype.numpy) for t in given)
+    for one, other in zip(onnx_export.runtime(fx.to_onnx(gm))({"x": x, "y": y}), gm(x, y), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_scans_and_sizes_by_a_factor() -> None:
     def scans(x: Any) -> Any:
         return np.cumprod(x, 1), np.maximum.accumulate(x, 0), np.minimum.accumulate(x, -1)
