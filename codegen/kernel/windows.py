@@ -40,6 +40,10 @@ MOST_ELEMENTS = 64
 """The most elements of a window if those of adjacent results are not adjacent."""
 WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
+FEW_ADDED = 9
+"""The most numbers of windows beside each other that are added as fast one by one."""
+LONGEST_ROW = 4096
+"""The most columns of windows that are combined at a time."""
 MOST_STEP = 4
 """The largest distance in memory between what adjacent results read; if they are further apart, SIMD is not faster."""
 
@@ -78,9 +82,9 @@ def window_rows(
     along = space[-1]
     is_wide = is_long(reduction)
     checks, checked = _checks_before(reduction, along)
+    if not is_wide and (found := _by_columns(reduction, space, value, store, output, shapes)) is not None:
+        return found
     window = _window(joined(checked, shapes) if is_wide and not checks else checked, along, shapes)
-    if window is None and not (checks or is_wide or COMBINATIONS[reduction.kind].positions):
-        return _by_columns(reduction, space, value, store, output, shapes)
     if window is None or (checks and (window.column is not None or window.bounds)):
         return None
     kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
@@ -244,48 +248,81 @@ def _by_columns(
     output: str,
     shapes: Mapping[str, MultiIndex],
 ) -> list[Stmt] | None:
-    """The loops of windows that are far apart or large: the rows of a row of windows are combined with each other
-    first, column by column in lanes, and then the columns of each window. None if windows have a single row, reach
-    outside the image, or have no columns that are adjacent in memory."""
+    """The loops of windows of several rows and columns: the rows of a row of windows are combined with each other
+    first, column by column in lanes, and then the columns of each window. Columns outside the image are the initial
+    value. None if windows have no such form, or no columns that are adjacent in memory."""
     *rows, across = reduction.variables
     along, width, height = space[-1], across.extent.constant, product(v.extent for v in rows).constant
-    if height in (None, 1) or width is None or not 2 <= width <= MOST_COLUMNS:
+    if height in (None, 1) or width is None or width < 2:
         return None
-    body = reduction.body
+    body, conditions = _split(reduction)
     parts = list(expr.walk(body))
     loads = [n for n in parts if isinstance(n, Load)]
     if body.dtype.is_bool or any(isinstance(n, (CheckedIndex, Reduction, IndexValue)) for n in parts) or not loads:
         return None
     places = [flatten(n.index, shapes[n.buffer]) for n in loads]
-    steps = {p.coefficient(along) for p in places}
-    step = next(iter(steps)).constant if None not in steps and len(steps) == 1 else None
-    if step is None or not 0 < step <= MOST_COLUMNS or any(n.guard is not None for n in loads):
+    step = places[0].coefficient(along)
+    apart = 0 if step is None else step.constant or 0
+    if step is None or apart <= 0 or (columns := Columns.of(along, COLUMNS)).size * apart > LONGEST_ROW:
         return None
-    if any(p.coefficient(across) != 1 or expr.run_time_values(n.index) for p, n in zip(places, loads, strict=True)):
+    if reduction.kind == "sum" and apart == 1 and (height or FEW_ADDED + 1) * width <= FEW_ADDED:
         return None
+    bounds, row_conditions = [], []
+    for condition in conditions:
+        if not expr.free_variables(condition) & {along, across}:
+            row_conditions.append(condition)
+            continue
+        bound = expr.not_negative(condition)
+        if bound is None:
+            return None
+        bounds.append(bound)
+    if any(p.coefficient(across) != 1 or p.coefficient(along) != step for p in places):
+        return None
+    if any({along, across} & i.variables() for n in loads for i in n.index[:-1]):
+        return None  # columns of another axis than the place in the row
+    if any(n.guard is not None or expr.run_time_values(n.index) for n in loads):
+        return None
+    for bound in bounds:
+        one, other = bound.coefficient(along), bound.coefficient(across)
+        if one is None or other is None or other.constant not in (1, -1) or one != other * step:
+            return None
+
     kind, dtype = reduction.kind, body.dtype.compute
-    columns = Columns.of(along, max(1, MOST_COLUMNS // step))
-    size = (columns.size - 1) * step + width
-    combined, total = fresh_local(dtype, "_columns"), fresh_local(dtype, "_a")
-    column = expr.fresh_var((columns.count - 1) * step + width, "lane")
-    here = Local(dtype, combined.name, (Index.of(column),))
-    there = expr.substitute_index(body, {along: columns.first, across: Index.of(column)})
-    element = expr.fresh_var(columns.count, "v")
-    inside = Local(dtype, combined.name, (Index.of(element) * step + across,))
-    env = {along: columns.first + element}
-    final = expr.substitute_index(expr.transform(value, lambda n: total if n is reduction else n), env)
-    statements = [
-        Alloc(combined.name, dtype, neutral(kind, dtype), size, None if columns.used is None else column.extent),
-        *_loops(rows, [For(column, (Assign(here, combine(kind, here, there)),), "lanes")]),
-        For(
-            element,
-            (
-                Alloc(total.name, dtype, neutral(kind, dtype)),
-                For(across, (Assign(total, combine(kind, total, inside)),)),
-                Store(output, tuple(i.substitute(env) for i in store), final),
-            ),
-        ),
-    ]
+    size = (columns.size - 1) * apart + width
+    combined, column = fresh_local(dtype, "_columns"), expr.fresh_var((columns.count - 1) * step + width, "lane")
+    start, end = span(column, [b.substitute({along: columns.first, across: Index.of(column)}) for b in bounds])
+    named: list[Stmt] = []
+    start, end = _named(start, named), _named(end, named) if bounds else end
+    lane, element = expr.fresh_var(end - start, "lane"), expr.fresh_var(columns.count, "lane")
+    here = Local(dtype, combined.name, (start + lane,))
+    there = expr.substitute_index(body, {along: columns.first, across: start + lane})
+    loop: Stmt = For(lane, (Assign(here, combine(kind, here, there)),), "lanes")
+    if row_conditions:
+        loop = If(expr.both(*row_conditions), (loop,))
+
+    def inside(place: Index) -> Expr:
+        return Local(dtype, combined.name, (Index.of(element) * step + place,))
+
+    def stored(total: Expr) -> Stmt:
+        env = {along: columns.first + element}
+        final = expr.substitute_index(expr.transform(value, lambda n: total if n is reduction else n), env)
+        return Store(output, tuple(i.substitute(env) for i in store), final)
+
+    if width <= WINDOW_COLUMNS:
+        of_all = functools.reduce(functools.partial(combine, kind), [inside(Index.of(n)) for n in range(width)])
+        last: list[Stmt] = [For(element, (stored(of_all),), "lanes")]
+    else:
+        totals = fresh_local(dtype, "_a")
+        total = Local(dtype, totals.name, (Index.of(element),))
+        added = For(element, (Assign(total, combine(kind, total, inside(Index.of(across)))),), "lanes")
+        last = [
+            Alloc(totals.name, dtype, neutral(kind, dtype), columns.size, columns.used),
+            For(across, (added,)),
+            For(element, (stored(total),), "lanes"),
+        ]
+    used = None if columns.used is None else column.extent
+    begin = Alloc(combined.name, dtype, neutral(kind, dtype), size, used)
+    statements = [*named, begin, *_loops(rows, [loop]), *last]
     return _around(space, columns.loop(statements, "parallel" if len(space) == 1 else "serial"))
 
 

@@ -91,10 +91,13 @@ def gain_of(node: Node, bf16: bool = False) -> Gain | None:
         return Gain(saved, "four channels of a pixel are multiplied at once")
     if node.target.is_convolution:
         return _conv_gain(node, bf16 and node.type.dtype.name == "f32")
-    window = math.prod(per_axis(node.arguments["kernel_size"], 2, "kernel_size"))
+    sides = per_axis(node.arguments["kernel_size"], 2, "kernel_size")
+    window = math.prod(sides)
+    planar = min(window, sum(sides) + 3)  # of a large window, rows are combined first, and then columns
     stride = node.bound["stride"] or node.arguments["kernel_size"]
     strides = per_axis(stride, 2, "stride")
-    saved = elements(node.type) * window * (25 if max(strides) > 1 else 3)
+    each = 25 * planar - 4 * (window - planar) if max(strides) > 1 else 3 * planar - (window - planar)
+    saved = elements(node.type) * max(each, 0)
     return Gain(saved, "windows are vectors of channels, which strides do not break")
 
 
