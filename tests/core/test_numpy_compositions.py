@@ -273,6 +273,53 @@ def test_matrices_of_named_sizes(kind: str) -> None:
         agree(program, *given, types=[f"{kind}[N,N]", f"{kind}[N,K]"], rungs=("graph", "python", "c"))
 
 
+def _decomposed(a: Any) -> list[Any]:
+    """Results of decompositions that do not depend on the phases of vectors."""
+    left, values, right = np.linalg.svd(a, full_matrices=False)
+    squares = _gram(a)
+    own, vectors = np.linalg.eigh(squares)
+    upper = np.linalg.eigh(np.triu(squares), "U").eigenvectors
+    return [
+        *np.linalg.qr(a),
+        *np.linalg.qr(a, "raw"),
+        values,
+        left.conj().T @ left,
+        (left * values) @ right,
+        own,
+        vectors.conj().T @ vectors,
+        *((v * own) @ v.conj().T for v in (vectors, upper)),
+        np.linalg.eigvalsh(squares, "U"),
+        np.linalg.svdvals(a.T),
+        np.linalg.norm(a, "nuc"),
+        np.linalg.pinv(a),
+        *np.linalg.lstsq(a, a[:, :1], rcond=None)[::3],
+    ]
+
+
+@pytest.mark.parametrize("kind", ["c16", "c8"])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (1, 1)])
+def test_decompositions_of_complex_matrices(shape: tuple[int, int], kind: str) -> None:
+    def program(a: Any) -> Any:
+        whole = np.linalg.svd(a)[::2] if shape[0] != shape[1] else ()
+        return [*_decomposed(a), *np.linalg.qr(a, "complete"), *(v.conj().T @ v for v in whole)]
+
+    rng = np.random.default_rng(1)
+    agree(program, (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(kind), rungs=("graph", "python", "c"))
+
+
+def test_decompositions_of_complex_matrices_of_any_size() -> None:
+    """Also of those with equal eigenvalues, with zeros, and of several matrices at once."""
+    rng = np.random.default_rng(2)
+    for m, n in ((7, 4), (4, 7), (33, 30)):
+        a = rng.normal(size=(2, m, n)) + 1j * rng.normal(size=(2, m, n))
+        a[1, :, 1:] = a[1, :, :1]
+        for types in (["c128[2,M,N]"], None):
+            program = lambda a: [np.linalg.svdvals(a), np.linalg.qr(a)[0] @ np.linalg.qr(a)[1]]  # noqa: E731
+            agree(program, a, types=types, rungs=("graph", "python", "c"))
+    for matrix in (np.eye(4) + 0j, np.diag([1, 0, 1, -2.0]) * 1j, np.ones((4, 4)) * 1j, np.zeros((3, 3)) * 1j):
+        agree(lambda a: _decomposed(a)[6:], matrix, rungs=("graph", "python", "c"))
+
+
 def test_a_large_matrix_without_a_routine_is_refused() -> None:
     module = fx.symbolic_trace(lambda a: np.linalg.cholesky(a), "f64[N,N]")
     with pytest.raises(fx.errors.CodegenError, match="up to 64"):

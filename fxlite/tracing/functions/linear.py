@@ -3,7 +3,7 @@ norms as reductions, and polynomials.
 
 In: traced values (integers are converted to float64) and the arguments of NumPy's functions, over any leading axes.
 Out: calls of ops. Signs that the definition of a decomposition leaves open are chosen by the ops; in NumPy they depend
-on LAPACK.
+on LAPACK. Complex matrices are reduced to real ones by :mod:`reflections`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axes
+from fxlite.tracing.functions import reflections
 from fxlite.tracing.functions.rearranging import known_size
-from fxlite.tracing.numpy_functions import by_name, matrix_transpose, ravel, value_type
+from fxlite.tracing.numpy_functions import by_name, is_complex, matrix_transpose, ravel, value_type
 from fxlite.types import dtypes, shapes
 
 _QR = type(np.linalg.qr(np.eye(1)))
@@ -163,11 +164,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def _of_singular_values(x: Any, ord: Any, row: int, column: int, keepdims: bool) -> Any:
-    if value_type(x).dtype.is_complex:
-        raise ValueError(f"ord={ord!r} is traced for real matrices, not {value_type(x)}")
-    rows = lookup("svd_rows")(as_float(np.moveaxis(x, (row, column), (-2, -1))), vectors=False)
-    how = {2: "max", -2: "min", "nuc": "sum"}[ord]
-    found = lookup(how)(lookup("select")(rows, axis=-1, index=0), axis=-1)
+    values = svdvals(np.moveaxis(x, (row, column), (-2, -1)))
+    found = lookup({2: "max", -2: "min", "nuc": "sum"}[ord])(values, axis=-1)
     return np.expand_dims(found, (row, column)) if keepdims else found
 
 
@@ -195,10 +193,8 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     return lookup("reshape")(found, tuple(shape))
 
 
-def _real(x: Any, what: str) -> Any:
+def _matrices(x: Any, what: str) -> Any:
     kind = value_type(x)
-    if kind.dtype.is_complex:
-        raise ValueError(f"{what} is traced for real matrices, not {kind}")
     if kind.rank < 2:
         raise ValueError(f"{what} takes matrices, [..., m, n], not {kind}")
     return as_float(x)
@@ -220,10 +216,16 @@ def _sizes(x: Any) -> tuple[Any, Any]:
 # -- decompositions --------------------------------------------------------------------------------
 def qr(a: Any, mode: str = "reduced") -> Any:
     """np.linalg.qr."""
-    if mode not in ("reduced", "complete", "r"):
-        raise ValueError(f'mode must be "reduced", "complete" or "r", not {mode!r}')
-    a = _real(a, "np.linalg.qr")
+    if mode not in ("reduced", "complete", "r", "raw"):
+        raise ValueError(f'mode must be "reduced", "complete", "r" or "raw", not {mode!r}')
+    a = _matrices(a, "np.linalg.qr")
+    if mode == "raw":
+        compact, scales = reflections.triangular(a)
+        return matrix_transpose(compact), scales
     m, n = _sizes(a)
+    if is_complex(a):
+        q, r = reflections.qr(a, mode)
+        return r if mode == "r" else _QR(q, r)
     rows = lookup("qr_rows")(a, complete=mode == "complete")
     r = _columns(rows, m, shapes.normalize(m + n))
     return r if mode == "r" else _QR(matrix_transpose(_columns(rows, 0, m)), r)
@@ -232,28 +234,49 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 def _symmetric(a: Any, UPLO: str, what: str) -> Any:
     if UPLO.upper() not in ("L", "U"):
         raise ValueError(f"UPLO must be 'L' or 'U', not {UPLO!r}")
-    a = require_square(_real(a, what))
-    return a if UPLO.upper() == "L" else matrix_transpose(a)
+    a = require_square(_matrices(a, what))
+    return a if UPLO.upper() == "L" else reflections.adjoint(a)
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:
     """np.linalg.eigh."""
     a = _symmetric(a, UPLO, "np.linalg.eigh")
+    turn, a = reflections.tridiagonal(a) if is_complex(a) else (None, a)
     rows = lookup("eigh_rows")(a)
-    return _EIGH(_first(rows), matrix_transpose(_columns(rows, 1, shapes.normalize(_sizes(a)[1] + 1))))
+    values = _first(rows)
+    vectors = matrix_transpose(_columns(rows, 1, shapes.normalize(_sizes(a)[1] + 1)))
+    return _EIGH(values, vectors if turn is None else np.matmul(turn, vectors))
 
 
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """np.linalg.eigvalsh."""
-    return _first(lookup("eigh_rows")(_symmetric(a, UPLO, "np.linalg.eigvalsh"), vectors=False))
+    a = _symmetric(a, UPLO, "np.linalg.eigvalsh")
+    return _first(lookup("eigh_rows")(reflections.tridiagonal(a)[1] if is_complex(a) else a, vectors=False))
 
 
 def svdvals(x: Any, /) -> Any:
     """np.linalg.svdvals."""
-    return _first(lookup("svd_rows")(_real(x, "a singular value"), vectors=False))
+    x = _matrices(x, "a singular value")
+    return _first(lookup("svd_rows")(_bidiagonal(x)[1] if is_complex(x) else x, vectors=False))
+
+
+def _bidiagonal(a: Any) -> tuple[Any, Any, Any]:
+    """A complex matrix as ``left @ real @ right``, where the real matrix is square."""
+    m, n = _sizes(a)
+    q, square = reflections.qr(a, "reduced")
+    if shapes.equal(shapes.minimum(m, n), n):
+        left, real, right = reflections.bidiagonal(square)
+        return np.matmul(q, left), real, reflections.adjoint(right)
+    other, square = reflections.qr(reflections.adjoint(square), "reduced")
+    left, real, right = reflections.bidiagonal(reflections.adjoint(square))
+    return np.matmul(q, left), real, reflections.adjoint(np.matmul(other, right))
 
 
 def _reduced_svd(a: Any) -> tuple[Any, Any, Any]:
+    if is_complex(a):
+        first, real, last = _bidiagonal(a)
+        left, values, right = _reduced_svd(real)
+        return np.matmul(first, left), values, np.matmul(right, last)
     m, n = _sizes(a)
     rows = lookup("svd_rows")(a)
     end = shapes.normalize(m + 1)
@@ -264,7 +287,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     """np.linalg.svd. The vectors that ``full_matrices`` adds come from a QR decomposition of the others."""
     if not compute_uv:
         return svdvals(a)
-    a = _real(a, "np.linalg.svd")
+    a = _matrices(a, "np.linalg.svd")
     left, values, right = _reduced_svd(a)
     m, n = _sizes(a)
     if full_matrices and not shapes.equal(m, n):
@@ -272,7 +295,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
         if rows > columns:
             left = _completed(left, columns, rows)
         else:
-            right = matrix_transpose(_completed(matrix_transpose(right), rows, columns))
+            right = reflections.adjoint(_completed(reflections.adjoint(right), rows, columns))
     return _SVD(left, values, right)
 
 
@@ -289,17 +312,13 @@ def _epsilon(x: Any) -> float:
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """np.linalg.pinv."""
-    a = _real(a, "np.linalg.pinv")
+    a = _matrices(a, "np.linalg.pinv")
     left, values, right = _reduced_svd(a)
     part = 1e-15 if rcond is None and rtol is None else rtol if rcond is None else rcond
-    least = _largest(values) * (np.expand_dims(part, -1) if np.ndim(part) else part)
+    least = _largest_size(values, -1, True) * (np.expand_dims(part, -1) if np.ndim(part) else part)
     inverse = np.where(values > least, 1 / np.where(values > least, values, 1), 0)
-    scaled = matrix_transpose(right) * lookup("unsqueeze")(lookup("cast")(inverse, value_type(a).dtype), -2)
-    return lookup("matmul")(scaled, matrix_transpose(left))
-
-
-def _largest(values: Any) -> Any:
-    return lookup("max")(values, axis=-1, keepdims=True)
+    scaled = reflections.adjoint(right) * lookup("unsqueeze")(lookup("cast")(inverse, value_type(values).dtype), -2)
+    return lookup("matmul")(scaled, reflections.adjoint(left))
 
 
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
@@ -309,7 +328,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     values = abs(eigvalsh(A)) if hermitian else svdvals(A)
     if tol is None:
         size = max(known_size(A, axis, "np.linalg.matrix_rank") for axis in (-1, -2))
-        tol = _largest(values) * (size * _epsilon(values) if rtol is None else rtol)
+        tol = _largest_size(values, -1, True) * (size * _epsilon(values) if rtol is None else rtol)
     return np.count_nonzero(values > tol, axis=-1)
 
 
@@ -328,19 +347,22 @@ def cond(x: Any, p: Any = None) -> Any:
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     """np.linalg.lstsq. With more rows than columns, there are residuals for matrices of any rank; NumPy has none if the
     rank is not full."""
-    a, b = alike(_real(a, "np.linalg.lstsq"), b)
+    a, b = alike(_matrices(a, "np.linalg.lstsq"), b)
     if value_type(a).rank != 2:
         raise ValueError(f"np.linalg.lstsq takes one matrix, not {value_type(a)}")
     m, n = (known_size(a, axis, "np.linalg.lstsq") for axis in (0, 1))
     one = value_type(b).rank == 1
     b = lookup("unsqueeze")(b, -1) if one else b
     left, values, right = _reduced_svd(a)
-    least = _largest(values) * (_epsilon(a) * max(m, n) if rcond is None else rcond if rcond >= 0 else _epsilon(a))
+    least = _largest_size(values, -1, True) * (
+        _epsilon(a) * max(m, n) if rcond is None else rcond if rcond >= 0 else _epsilon(a)
+    )
     kept = values > least
-    inverse = lookup("cast")(np.where(kept, 1 / np.where(kept, values, 1), 0), value_type(a).dtype)
-    parts = lookup("matmul")(matrix_transpose(left), b) * lookup("unsqueeze")(inverse, -1)
-    x = lookup("matmul")(matrix_transpose(right), parts)
-    rest = np.square(b - lookup("matmul")(a, x)).sum(axis=0)
+    inverse = lookup("cast")(np.where(kept, 1 / np.where(kept, values, 1), 0), value_type(values).dtype)
+    parts = lookup("matmul")(reflections.adjoint(left), b) * lookup("unsqueeze")(inverse, -1)
+    x = lookup("matmul")(reflections.adjoint(right), parts)
+    rest = b - lookup("matmul")(a, x)
+    rest = np.square(abs(rest) if is_complex(rest) else rest).sum(axis=0)
     rest = rest if m > n else lookup("slice")(rest, axis=0, start=0, stop=0)
     rank = lookup("cast")(np.count_nonzero(kept), "i32")
     return (lookup("squeeze")(x, -1) if one else x), rest, rank, values
