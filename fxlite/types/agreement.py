@@ -382,9 +382,10 @@ def _signal(e: Array, a: Array, db: float) -> Agreement:
     lost = int(np.count_nonzero(~np.isfinite(y[finite])))
     if lost:
         return Agreement("noise", wrong=lost, size=e.size, error=-math.inf, bound=db)
-    signal = float(np.square(x[finite]).sum())
-    noise = float(np.square(x[finite] - y[finite]).sum())
+    unit = max(float(np.abs(v[finite]).max(initial=0)) for v in (x, y)) or 1.0  # squares must not overflow
+    x, y = x[finite] / unit, y[finite] / unit
+    signal, noise = float(np.square(x).sum()), float(np.square(x - y).sum())
     if noise == 0:
         return Agreement(error=math.inf, bound=db, size=e.size)
-    ratio = 10 * math.log10(signal / noise) if signal else -math.inf
+    ratio = 10 * (math.log10(signal) - math.log10(noise)) if signal else -math.inf
     return Agreement("" if ratio >= db else "noise", error=ratio, bound=db, size=e.size)
