@@ -43,8 +43,8 @@ for _name, _own in each(
     "abs neg exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf sigmoid reciprocal floor ceil trunc relu silu mish relu6 hardswish hardsigmoid selu signbit "
     "deg2rad rad2deg isnan isinf isfinite square logical_not bitwise_not conj _conj=conj conj_physical=conj "
-    "real imag arcsin=asin arccos=acos arctan=atan negative=neg absolute=abs fix=trunc log_sigmoid=logsigmoid "
-    "special_expit=sigmoid special_erf=erf special_log1p=log1p"
+    "_conj_physical=conj real imag arcsin=asin arccos=acos arctan=atan negative=neg absolute=abs fix=trunc "
+    "log_sigmoid=logsigmoid special_expit=sigmoid special_erf=erf special_log1p=log1p"
 ):
     aten(_name)(_unary(_own))
 

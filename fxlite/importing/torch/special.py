@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import fxlite as fx
 from fxlite.importing.torch.table import Call, aten, cast, op
 from fxlite.tracing.functions.special import erfc, log_gamma, reflected, scaled_erfc
 from fxlite.types import dtypes
@@ -52,22 +53,41 @@ def _digamma(x: Any) -> Any:
     return op("where")(op("logical_and")(x <= 0.0, op("eq")(turn, 0.0)), pole, found)
 
 
-def _trigamma(x: Any) -> Any:
+def _of_cotangent(order: int) -> tuple[float, ...]:
+    """The derivative of the cotangent of an order, as a polynomial of the cotangent, with the highest power first."""
+    found = np.polynomial.Polynomial([0.0, 1.0])
+    for _ in range(order):
+        found = -found.deriv() * np.polynomial.Polynomial([1.0, 0.0, 1.0])
+    return tuple(map(float, found.coef[::-1]))
+
+
+def _derivative(x: Any, order: int) -> Any:
+    """The derivative of the digamma function of an order from 1 on: a sum over the first numbers, and Euler and
+    Maclaurin's formula for the rest. The values below 1/2 are found by reflection."""
     is_low, y, turn = reflected(x)
-    far = y + 10.0
+    factorial, first = math.factorial(order), 10 + order
+    far = y + float(first)
     square = 1.0 / (far * far)
-    series = 1.0 / far + 0.5 * square + square / far * _polynomial(square, _BERNOULLI[::-1])
-    found = series + sum(1.0 / ((y + float(i)) * (y + float(i))) for i in range(10))
-    sine = op("sin")(turn)
-    return op("where")(is_low, (math.pi * math.pi) / (sine * sine) - found, found)
+    rest, factor = _polynomial(square, tuple(b * _rising(order, k) for k, b in enumerate(_BERNOULLI, 1))[::-1]), far
+    found = (1.0 / order + 0.5 / factor + square * rest) * (1.0 / factor) ** order
+    found = factorial * (found + sum((1.0 / (y + float(i))) ** (order + 1) for i in range(first)))
+    cotangent = op("cos")(turn) / op("sin")(turn)
+    low = -found - _polynomial(cotangent, _of_cotangent(order)) * math.pi ** (order + 1)
+    found = op("where")(is_low, low, -found if order % 2 == 0 else found)
+    pole = math.inf if order % 2 else -math.inf
+    return op("where")(op("logical_and")(x <= 0.0, op("eq")(turn, 0.0)), pole, found)
+
+
+def _rising(order: int, k: int) -> float:
+    """The factor of Bernoulli's number 2k in the remainder of a sum of powers."""
+    return math.prod(range(order + 1, order + 2 * k)) / math.factorial(2 * k)
 
 
 @aten("polygamma", "special_polygamma")
 def _polygamma(c: Call, n: Any, x: Any) -> Any:
     n, x = (n, x) if isinstance(n, int) else (x, n)  # polygamma_ has them in reverse order
-    if n > 1:
-        raise c.refuse(f"the derivative of order {n + 1} of lgamma; those of orders 1 and 2 are there")
-    return cast((_trigamma if n else _digamma)(cast(x, dtypes.float64)), c.dtype)
+    x = cast(x, dtypes.float64)
+    return cast(_derivative(x, n) if n else _digamma(x), c.dtype)
 
 
 @_special("erfinv special_erfinv")
@@ -153,9 +173,82 @@ def _odd(x: Any, found: Any, near: Any) -> Any:
 
 def _enter(order: int) -> None:
     _special(f"special_i{order}e")(lambda x: _scaled_i(x, order))
-    _special("i0 special_i0" if not order else "special_i1")(lambda x: _scaled_i(x, order) * op("exp")(op("abs")(x)))
+    name = f"special_i{order} special_modified_bessel_i{order}"
+    _special(name if order else f"i0 {name}")(lambda x: _scaled_i(x, order) * op("exp")(op("abs")(x)))
     _special(f"special_bessel_j{order}")(lambda x: _j(x, order))
 
 
 for _order in (0, 1):
     _enter(_order)
+
+
+# -- incomplete gamma functions --------------------------------------------------------------------
+_LARGE = 100.0  # from here on, an integral by Gauss and Legendre's rule replaces series and fraction
+_STEPS = 250  # terms of these
+
+
+def _incomplete_gamma(a: Any, x: Any) -> tuple[Any, Any]:
+    """The regularized lower and upper incomplete gamma functions (Numerical Recipes, 3rd edition, 6.2)."""
+    is_far = x >= a + 1.0
+    factor = op("exp")(a * op("log")(x) - x - log_gamma(a))
+
+    def step(k: Any, state: Any) -> Any:
+        term, total, b, c, d, fraction = state
+        number = cast(k, dtypes.float64) + 1.0
+        term = term * x / (a + number)
+        b = b + 2.0
+        up = -number * (number - a)
+        d = 1.0 / _away_from_zero(up * d + b)
+        c = _away_from_zero(b + up / c)
+        return term, total + term, b, c, d, fraction * c * d
+
+    one, first = 1.0 / a, x + 1.0 - a
+    inverse = 1.0 / _away_from_zero(first)
+    state = fx.fori_loop(0, _STEPS, step, (one, one, first, first * 0.0 + 1e300, inverse, inverse))
+    low, high = state[1] * factor, state[5] * factor
+    low, high = op("where")(is_far, 1.0 - high, low), op("where")(is_far, high, 1.0 - low)
+    below, above = _integrated(op("maximum")(a, _LARGE), x)
+    is_large = a >= _LARGE
+    low, high = op("where")(is_large, below, low), op("where")(is_large, above, high)
+    for at, values in (
+        (op("eq")(a, 0.0), (1.0, 0.0)),
+        (op("eq")(x, 0.0), (0.0, 1.0)),
+        (op("isinf")(x), (1.0, 0.0)),
+        (op("isinf")(a), (0.0, 1.0)),
+        (op("logical_and")(op("isinf")(a), op("isinf")(x)), (math.nan, math.nan)),
+        (op("logical_and")(op("eq")(a, 0.0), op("eq")(x, 0.0)), (math.nan, math.nan)),
+        (op("logical_or")(a < 0.0, x < 0.0), (math.nan, math.nan)),
+    ):
+        low, high = op("where")(at, values[0], low), op("where")(at, values[1], high)
+    return low, high
+
+
+def _away_from_zero(x: Any) -> Any:
+    return op("where")(op("abs")(x) < 1e-300, 1e-300, x)
+
+
+def _integrated(a: Any, x: Any) -> tuple[Any, Any]:
+    """The functions for large ``a``: an integral from ``x`` away from the peak to where the integrand is negligible."""
+    peak = a - 1.0
+    width, is_above = op("sqrt")(peak), x > peak
+    end = op("where")(
+        is_above,
+        op("maximum")(peak + 11.5 * width, x + 6.0 * width),
+        op("maximum")(0.0, op("minimum")(peak - 7.5 * width, x - 5.0 * width)),
+    )
+    most = 40.0 * x / op("maximum")(op("abs")(peak - x), 1e-300)
+    length = op("maximum")(-most, op("minimum")(most, end - x))
+    places, weights = np.polynomial.legendre.leggauss(32)
+    part = ((x - peak)[..., None] + length[..., None] * (0.5 * places + 0.5)) / peak[..., None]
+    powers = peak[..., None] * (op("log1p")(part) - part)
+    inverse = 1.0 / peak
+    stirling = inverse * (1 / 12 - inverse * inverse * (1 / 360 - inverse * inverse / 1260))
+    found = op("sum")(0.5 * weights * op("exp")(powers), (-1,)) * length / (op("sqrt")(2 * math.pi * peak))
+    found = found * op("exp")(-stirling)
+    return op("where")(is_above, 1.0 - found, -found), op("where")(is_above, found, 1.0 + found)
+
+
+@aten("igamma", "special_gammainc", "igammac", "special_gammaincc")
+def _igamma(c: Call, a: Any, x: Any) -> Any:
+    a, x = np.broadcast_arrays(*(c.run.importer.as_proxy(cast(v, dtypes.float64)) for v in (a, x)))
+    return cast(_incomplete_gamma(a, x)[c.name in ("igammac", "special_gammaincc")], c.dtype)
