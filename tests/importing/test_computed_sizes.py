@@ -58,6 +58,11 @@ def checked(x: Any, m: Any, k: Any) -> Any:
 MODELS = {
     "masks": lambda x, m, k: (x[m], x[x > 0], x[m, 1], torch.masked_select(x, x > 2), x[m].sum(0), x[x > 0].mean()),
     "positions": lambda x, m, k: (torch.nonzero(x > 0), *torch.where(m), torch.argwhere(m), x[torch.nonzero(m)[:, 0]]),
+    "of a single value": lambda x, m, k: (
+        x[0, 0].masked_select(m[0]),
+        torch.nonzero(x[0, 0] > 0),
+        torch.unique_consecutive(k[0], return_counts=True),
+    ),
     "values": lambda x, m, k: (
         *torch.unique(k, return_inverse=True, return_counts=True),
         *torch.unique_consecutive(k, return_inverse=True, return_counts=True),

@@ -106,6 +106,23 @@ def test_weights_are_the_tensors_memory() -> None:
     assert (gm.get_parameter("0.weight") == 2).all()
 
 
+def _of_complex_matrices(z: Any) -> tuple[Any, ...]:
+    """Results of decompositions that do not depend on the phases of vectors."""
+    left, values, right = torch.linalg.svd(z, full_matrices=False)
+    squares = z @ z.mH
+    own, vectors = torch.linalg.eigh(squares)
+    return (
+        (left * values) @ right,
+        (vectors * own) @ vectors.mH,
+        torch.linalg.eigvalsh(squares, UPLO="U"),
+        torch.linalg.svdvals(z.mT),
+        torch.linalg.matrix_norm(z, "nuc"),
+        torch.linalg.pinv(z),
+        torch.linalg.lstsq(z.mT, z.mT[:, :2]).solution,
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(z[:, :3]), z, adjoint=True),
+    )
+
+
 def _of_complex_numbers(z: Any) -> tuple[Any, ...]:
     return (
         torch.view_as_real(z @ z.mH),
@@ -490,7 +507,9 @@ OPS = {
     "special functions": lambda x, i, m: (
         torch.lgamma(x * 3),
         torch.digamma(x * 3),
-        torch.polygamma(1, x * 3),
+        *(torch.polygamma(n, x * 3) for n in (1, 2, 3, 6)),
+        torch.special.gammainc(x.abs() * 9, x.abs() * 7 + m),
+        torch.special.gammaincc(x.abs() * 300, x.flip(0).abs() * 300),
         torch.erfinv(x.tanh()),
         torch.special.ndtri(x.sigmoid()),
         torch.i0(x * 9),
@@ -553,6 +572,60 @@ OPS = {
         torch.linalg.householder_product(x.mT, x[0, :2]),
         torch.linalg.householder_product(torch.complex(x, x + 1)[None].mT, torch.complex(x, x)[:1, :3] / 9).abs(),
     ),
+    "QR decompositions in compact form": lambda x, i, m: (
+        *torch.geqrf(x),
+        *torch.geqrf(torch.complex(x, x.flip(0)).mT),
+        torch.ormqr(*torch.geqrf(x.mT), torch.eye(4)),
+        torch.ormqr(*torch.geqrf(x.mT[None]), x[None], left=False, transpose=True),
+        torch.ormqr(*torch.geqrf(torch.complex(x, x.flip(1)).mT), torch.ones(4, 2) * 1j, transpose=True),
+    ),
+    "decompositions of complex numbers": lambda x, i, m: (
+        *torch.linalg.qr(torch.complex(x, x.flip(0))),
+        *torch.linalg.lu(torch.complex(x, x.flip(0))),
+        *_of_complex_matrices(torch.complex(x, x.flip(0))),
+    ),
+    "whether it succeeded": lambda x, i, m: (
+        *torch.linalg.inv_ex(x[:, :3]),
+        *torch.linalg.cholesky_ex(torch.stack([x @ x.mT, x @ x.mT * 2])),
+        *torch.linalg.solve_ex(x[:, :3], x),
+        *torch.lu(x[:, :3] * torch.tensor([1.0, 0.0, 1.0]), get_infos=True),
+    ),
+    "what an export cannot follow": lambda x, i, m: (
+        torch.linalg.lstsq(x.mT, x.mT * 2 + 1).solution,
+        *torch.linalg.lstsq(x.mT, x[0], driver="gelsd"),
+        *torch.linalg.lstsq(x, x[:, 0], driver="gels"),
+        torch.linalg.lstsq(torch.stack([x, x + 1]), x).solution,
+        torch.cov(x),
+        x[0].cov(correction=0),
+        torch.cov(x, fweights=torch.tensor([1, 2, 1, 3]), aweights=x[0].abs()),
+        torch.corrcoef(x),
+        torch.corrcoef(torch.complex(x, x.flip(0))),
+        torch.combinations(x[0], 3, with_replacement=True),
+        x.narrow(1, i[0, 0] - 2, 1),
+        F.gaussian_nll_loss(x, x + 1, x[:, :1].abs(), full=True),
+    ),
+    "statistics of norms": lambda x, i, m: (
+        *torch.native_layer_norm(x, (4,), None, None, 1e-3),
+        *torch.ops.aten._fused_rms_norm(x, [4], None, None),
+        *torch.native_group_norm(x.reshape(3, 4, 1), None, None, 3, 4, 1, 2, 1e-3),
+        *torch.ops.aten._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-3),
+        *torch.ops.aten._native_batch_norm_legit_no_training(x, None, None, x[0], x[1].abs(), 0.1, 1e-3),
+    ),
+    "windows at random places that are given": lambda x, i, m: (
+        *F.fractional_max_pool2d(
+            x.reshape(1, 1, 3, 4), 2, (2, 3), _random_samples=m[:1, None, :2] / 2.0, return_indices=True
+        ),
+        F.fractional_max_pool2d(x[None], (1, 2), (2, 1), _random_samples=x[None, :1, :2].abs() / 9),
+        F.fractional_max_pool3d(x.reshape(1, 2, 2, 3), 1, (1, 1, 2), _random_samples=m[:1, None, :3] / 3.0),
+    ),
+    "places and bins": lambda x, i, m: (
+        torch.nonzero_static(m, size=4),
+        torch.nonzero_static(x > 9, size=2, fill_value=7),
+        torch.nonzero_static(m[0, 0], size=2),
+        torch.gather(x, 0, torch.zeros(0, 2, 2, dtype=torch.int64)),
+        *torch.histogram(x, 4),
+        *torch.histogram(x, torch.tensor([-1.0, 0, 2]), weight=x.abs(), density=True),
+    ),
     "values sought among those of another dtype": lambda x, i, m: (
         torch.searchsorted(torch.tensor([0, 1, 2]), x),
         torch.searchsorted(i.sort(-1)[0], x[:, :2], right=True),
@@ -584,6 +657,12 @@ OPS = {
         torch.ops.aten._fft_c2c(torch.complex(x, x), [1], 2, False).abs(),
         torch.ops.aten._upsample_bilinear2d_aa(x[None, None], [2, 2], False, 0.7, 0.6),
         F.avg_pool2d(x[None, None], 2, 1, 1, count_include_pad=False, divisor_override=3),
+    ),
+    "margins of several targets": lambda x, i, m: (
+        *(F.multilabel_margin_loss(x, i - 1, reduction=reduction) for reduction in ("none", "mean", "sum")),
+        F.multilabel_margin_loss(x, torch.tensor([[1, 3, -1, 0], [-1, 2, 2, 1], [0, 1, 2, 3]])),
+        F.multilabel_margin_loss(x[0], i[0]),
+        F.multilabel_margin_loss(x[0, 0], i[0, 0] * 0),
     ),
     "losses": lambda x, i, m: (F.cross_entropy(x, i[:, 0]), F.mse_loss(x, x + 1), F.l1_loss(x, x * 2, reduction="sum")),
 }
@@ -625,6 +704,23 @@ def test_special_functions_where_little_is_left() -> None:
     gm = fx.from_torch(Functions(), x)
     for found, expected in zip(gm(x.numpy()), Functions()(x)):
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
+
+
+def test_incomplete_gamma_functions() -> None:
+    """Also for large arguments, at the ends of their ranges, and outside."""
+
+    class Functions(nn.Module):
+        def forward(self, a: Any, x: Any) -> Any:
+            return torch.special.gammainc(a, x), torch.special.gammaincc(a, x)
+
+    one = [0, 1e-3, 0.5, 1, 2.5, 50, 99, 100, 500, 1e4, 1e7, math.inf, -1, math.nan]
+    other = [0, 1e-3, 0.5, 1, 1.5, 9, 45, 60, 101, 130, 480, 9900, 1.01e4, 1e7, 1.001e7, math.inf, -1]
+    a, x = torch.meshgrid(torch.tensor(one).double(), torch.tensor(other).double(), indexing="ij")
+    gm = fx.from_torch(Functions(), a, x)
+    with np.errstate(all="ignore"):
+        found = gm(a.numpy(), x.numpy())
+    for values, expected in zip(found, Functions()(a, x)):
+        np.testing.assert_allclose(values, expected.numpy(), rtol=2e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -793,12 +889,12 @@ def test_numbers_made_of_sizes() -> None:
 
 
 def test_results_that_no_op_computes_are_refused() -> None:
-    class Moments(nn.Module):
+    class Factors(nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.native_layer_norm(x, [4], None, None, 1e-5)
+            return torch.ops.aten._linalg_det.default(x)
 
     with pytest.raises(ModelImportError, match="no fxlite op computes the result"):
-        fx.from_torch(Moments(), torch.ones(2, 4))
+        fx.from_torch(Factors(), torch.eye(3))
 
 
 def test_what_cannot_be_imported_is_said() -> None:
@@ -806,8 +902,45 @@ def test_what_cannot_be_imported_is_said() -> None:
         def forward(self, x: Any) -> Any:
             return x + torch.rand(3) + torch.randn_like(x) + torch.rand(3)
 
-    with pytest.raises(ModelImportError, match=r"no decomposition for aten\.rand\.default \(2\), aten\.randn_like"):
+    message = r"drawn by aten\.rand\.default \(2\), aten\.randn_like.*give them as an input\n  at .*randn_like"
+    with pytest.raises(ModelImportError, match=message):
         fx.from_torch(Draws(), torch.ones(3))
+
+    class Airy(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.special.airy_ai(x) * torch.rand_like(x)
+
+    message = r"(?s)no decomposition for aten\.special_airy_ai.*airy_ai\(x.*numbers are drawn by aten\.rand"
+    with pytest.raises(ModelImportError, match=message):
+        fx.from_torch(Airy(), torch.ones(3, 3))
+
+    class Drops(nn.Module):  # not the same elements in the module and in its export
+        def forward(self, x: Any) -> Any:
+            return F.dropout2d(x, 0.5, training=True)
+
+    with pytest.raises(ModelImportError, match=r"dropout while training draws random numbers; call model\.eval\(\)"):
+        fx.from_torch(Drops(), torch.randn(5, 5, 5, 5))
+
+    class Behind(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.as_strided((2, 2), (1, 2), 0)
+
+    with pytest.raises(ModelImportError, match=r"places in memory outside of the value; give the whole value"):
+        fx.from_torch(Behind(), torch.arange(20.0)[5:15])
+
+    class Values(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.linalg.eigvals(x).real + torch.linalg.ldl_factor(x).LD
+
+    with pytest.raises(ModelImportError, match=r"eigenvalues of a general matrix; .*torch\.linalg\.eigh"):
+        fx.from_torch(Values(), torch.eye(3))
+
+    class Splits(nn.Module):
+        def forward(self, x: Any, places: Any) -> Any:
+            return torch.tensor_split(x, places)
+
+    with pytest.raises(ModelImportError, match=r"the size u\d+ depends on values"):
+        fx.from_torch(Splits(), torch.ones(5), torch.tensor([1, 2]))
 
     class Fixed(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -818,14 +951,6 @@ def test_what_cannot_be_imported_is_said() -> None:
     ):
         fx.from_torch(Fixed(), "f32[B]")
 
-    class Wrong(nn.Module):  # torch's decomposition is not what torch computes
-        def forward(self, x: Any) -> Any:
-            return F.multilabel_margin_loss(x, torch.tensor([0, 1, -1]))
-
-    with pytest.raises(
-        ModelImportError, match=r"no decomposition for aten\.multilabel_margin_loss_forward\.default \(1\)"
-    ):
-        fx.from_torch(Wrong(), torch.ones(3))
     with pytest.raises(ModelImportError, match=r"(?s)aten\.dropout\.default.*model\.eval\(\).*F\.dropout\("):
         fx.from_torch(nn.Sequential(nn.Dropout(0.5), UsesDropout()), torch.ones(3))
 

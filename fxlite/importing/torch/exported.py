@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from fxlite.base.errors import ArgumentError, ModelImportError
+from fxlite.base.errors import ArgumentError, ModelImportError, TraceError
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.known import Known
 from fxlite.importing.torch.table import TORCH, dtype_of
@@ -88,15 +88,20 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
     used if it computes the same as the module for the examples."""
     try:
         made = _export(model, example, named, dynamic_shapes)
-        if not _computes_the_same(made, model, example, named):
+        if not _computes_the_same(made.module(), model, example, named) and not _draws(model, example, named):
             raise ModelImportError("the exported program gives other results than the model for these inputs")
         return made
     except Exception:
         with contextlib.suppress(Exception):
             made = _export_with_values(model, example, named, dynamic_shapes)
-            if _computes_the_same(made, model, example, named):
+            if _computes_the_same(made.module(), model, example, named):
                 return made
         raise
+
+
+def _draws(model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether the results of a module depend on random numbers; its import then names the ops that draw them."""
+    return not _computes_the_same(model, model, example, named, seed=1)
 
 
 def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
@@ -141,16 +146,17 @@ def _refined(error: str, dynamic_shapes: Any) -> Any:
     return refine(f"Suggested fixes:{fixes}", dynamic_shapes)
 
 
-def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
+def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any], seed: int = 0) -> bool:
     """Whether a program and its module return the same results for copies of the examples, and write the same values
-    into them. This is assumed if one of them cannot run because its tensors have no values."""
+    into them. This is assumed if one of them cannot run because its tensors have no values. ``seed``: that of the
+    random numbers of the program; those of the module have 0."""
     held = [*model.buffers(), *model.parameters()]
     before = [value.detach().clone() for value in held]
     results: list[list[Any]] = []
     dtypes: list[list[Any]] = []
     with torch.no_grad(), torch.random.fork_rng(devices=()), _plain_attention(), contextlib.suppress(Exception):
-        for each in (model, made.module()):
-            torch.manual_seed(0)
+        for each, number in ((model, 0), (made, seed)):
+            torch.manual_seed(number)
             given, by_name = copy.deepcopy((example, named))
             found = torch.utils._pytree.tree_leaves((each(*given, **by_name), given, by_name))
             tensors = [v.detach() for v in found if isinstance(v, torch.Tensor)]
@@ -381,7 +387,7 @@ def _of_exported(exported: Any, name: str) -> Program:
         except Exception as error:
             raise ModelImportError(_why_not(error, name or "the program")) from error
         example, named = read.example_inputs or ((), {})
-        if not _computes_the_same(exported, read.module(), example, named):
+        if not _computes_the_same(exported.module(), read.module(), example, named):
             raise ModelImportError(
                 f"torch's graph without writes of {name or 'the program'} gives other results for the examples than "
                 "the program does, as it is with writes into x.unfold(...)\n"
@@ -469,6 +475,8 @@ class Sizes:
 
     def dim_of(self, expression: Any) -> Any:
         """The dim for torch's expression in known symbols. Raises an error for functions that dims do not have."""
+        if unknown := [s for s in expression.free_symbols if str(s) not in self.names]:
+            raise TraceError(f"the size {expression} depends on values, with {', '.join(map(str, unknown))}")
         text = str(expression.subs({s: _named(self.names[str(s)]) for s in expression.free_symbols}))
         return shapes.substitute(
             shapes.parse(text), {self.names[str(s)]: self._symbol(str(s)) for s in expression.free_symbols}
@@ -504,10 +512,6 @@ def _named(name: str) -> Any:
 
 
 # -- ops that the table lacks ----------------------------------------------------------------------
-#: Ops whose decomposition in torch is wrong: this one adds entries after the end of the targets.
-_WRONG = ("aten::multilabel_margin_loss_forward",)
-
-
 def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
     """The program with ``unwanted`` ops replaced by torch's decompositions, which may contain unwanted ops in turn; the
     program itself if torch has no decompositions for them. This also removes functions that are not ops (those of
@@ -516,7 +520,7 @@ def decomposed(exported: Any, unwanted: Callable[[Any], Iterable[Any]]) -> Any:
     while wanted := {*unwanted(exported)} - tried:
         tried |= wanted
         known = torch.export.default_decompositions()
-        table = {op: known[op] for op in wanted if op in known and op._schema.name not in _WRONG}
+        table = {op: known[op] for op in wanted if op in known}
         table |= {op: made for op in wanted if op not in known and (made := _composite(op)) is not None}
         if not table and all(isinstance(op, torch._ops.OperatorBase) for op in wanted):
             break

@@ -52,7 +52,10 @@ def _take(c: Call, x: Any, index: Any) -> Any:
 
 @aten("gather")
 def _gather(c: Call, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
-    """In torch the index may be smaller than the value along other axes; the value is then cropped."""
+    """In torch the index may be smaller than the value along other axes; the value is then cropped. An index without
+    elements may have any rank."""
+    if 0 in shape_of(index):
+        return op("full")(shape_of(index), 0, c.dtype)
     return op("gather")(_cut(x, index, dim), index, axis_of(x, dim))
 
 
@@ -202,6 +205,8 @@ def _as_strided(c: Call, x: Any, *args: Any) -> Any:
     for count, step in zip(size, stride):
         places = places[..., None] + np.arange(count) * step
     places = places.astype(np.int64) - whole.storage_offset()
+    if places.size and not 0 <= places.min() <= places.max() < whole.numel():
+        raise c.refuse("places in memory outside of the value; give the whole value of which it is a part")
     in_order = x if order == [*range(whole.ndim)] else np.transpose(x, order)
     if not source:
         return op("take")(in_order.reshape(-1), places, 0)
@@ -211,7 +216,21 @@ def _as_strided(c: Call, x: Any, *args: Any) -> Any:
 
 @aten("nonzero", "argwhere")
 def _nonzero(c: Call, x: Any) -> Any:
-    return np.argwhere(x)
+    return np.argwhere(x) if rank_of(x) else np.argwhere(x.reshape(1))[:, :0]
+
+
+@aten("nonzero_static")
+def _nonzero_static(c: Call, x: Any, *, size: int, fill_value: int = -1) -> Any:
+    """The first ``size`` places, with the fill value after the last one."""
+    is_set = cast(op("ne")(x.reshape((-1,) if rank_of(x) else (1,)), 0), dtypes.int64)
+    wanted = np.arange(1, size + 1)
+    is_there = op("le")(wanted, op("sum")(is_set))
+    place = np.searchsorted(op("cumsum")(is_set, 0), wanted)
+    found = []
+    for length in shape_of(x)[::-1]:
+        found.append(op("where")(is_there, place % length, fill_value))
+        place = place // length
+    return op("stack")(found[::-1], 1) if found else op("full")((size, 0), 0, dtypes.int64)
 
 
 @aten("nonzero_numpy")
@@ -222,7 +241,7 @@ def _nonzero_numpy(c: Call, x: Any) -> Any:
 @aten("masked_select")
 def _masked_select(c: Call, x: Any, mask: Any) -> Any:
     x, mask = np.broadcast_arrays(c.run.importer.as_proxy(x), c.run.importer.as_proxy(mask))
-    return x[mask]
+    return x[mask] if rank_of(x) else x.reshape(1)[mask.reshape(1)]
 
 
 @aten("_unique2", "unique_dim")

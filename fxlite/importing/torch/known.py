@@ -2,7 +2,8 @@
 
 torch.export runs a model with tensors that have no values. If the model needs a value (``if mask.any()``, a padding
 that is computed with a buffer), the export fails, even if the value does not depend on inputs: it may be a mask of
-ones that the model makes itself, or a stride. :class:`Known` computes such values during the export.
+ones that the model makes itself, or a stride. :class:`Known` computes such values during the export. It also replaces
+the functions that an export cannot follow (:mod:`exportable`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from fxlite.importing.torch.exportable import DEFINITIONS
 
 _MOST = 1 << 16  # elements of a known tensor
 _FEW = 64  # elements of a known buffer
@@ -45,6 +48,7 @@ class Known(TorchFunctionMode):
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
         if name == "__get__":
             return function(*args, **kwargs)
+        function = DEFINITIONS.get(function, function)
         self._enter_buffers()
         if name in _READS and (value := self._value(args[0])) is not None:
             with _disable_current_modes():

@@ -6,10 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 import fxlite.nn.functional as F
-from fxlite.importing.torch.table import Call, aten, cast, ints, op, pair, rank_of, same, same_sizes, shape_of
+from fxlite.importing.torch.table import (
+    Call,
+    aten,
+    cast,
+    dtype_of_value,
+    ints,
+    op,
+    pair,
+    rank_of,
+    same,
+    same_sizes,
+    shape_of,
+)
 from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
 
@@ -134,6 +147,38 @@ def _adaptive(name: str, dims: int) -> Any:
     return entry
 
 
+def _fractional_starts(samples: Any, size: int, count: int, window: int) -> Any:
+    """The first positions [B, C, count] of windows along an axis, from random numbers [B, C]."""
+    samples = samples[..., None]
+    step = np.asarray((size - window) / max(count - 1, 1), dtype_of_value(samples).numpy)
+    numbers = np.arange(count, dtype=step.dtype)
+    starts = cast((numbers + samples) * step, dtypes.int64) - cast(samples * step, dtypes.int64)
+    return op("where")(np.arange(count) == count - 1, size - window, starts)
+
+
+@aten("fractional_max_pool2d", "fractional_max_pool3d")
+def _fractional_max_pool(c: Call, x: Any, kernel: Any, output_size: Any, samples: Any) -> Any:
+    """The largest elements of windows whose places are chosen by random numbers [B, C, dims], which are given; and
+    their positions. In two dimensions, the first number is that of the last axis."""
+    dims = len(output_size)
+    outer, sizes = shape_of(x)[:-dims], shape_of(x)[-dims:]
+    if not all(type(size) is int for size in sizes):
+        raise c.refuse("windows at fractions of a size that may differ")
+    samples = samples if rank_of(x) == dims + 2 else samples[0]
+    positions: Any = 0
+    for axis, (size, count, window) in enumerate(zip(sizes, output_size, kernel)):
+        starts = _fractional_starts(samples[..., 1 - axis if dims == 2 else axis], size, count, window)
+        inside = [1] * (2 * dims)
+        inside[axis], inside[dims + axis] = count, window
+        positions = positions * size + (starts[..., None] + np.arange(window)).reshape((*outer, *inside))
+    flat = positions.reshape((*outer, -1))
+    found = np.take_along_axis(x.reshape((*outer, math.prod(sizes))), flat, -1)
+    windows = (*outer, *output_size, math.prod(kernel))
+    found, positions = found.reshape(windows), flat.reshape(windows)
+    best = op("argmax")(found, -1)[..., None]
+    return np.take_along_axis(found, best, -1)[..., 0], np.take_along_axis(positions, best, -1)[..., 0]
+
+
 for _dims in (1, 2, 3):
     aten(f"max_pool{_dims}d", f"max_pool{_dims}d_with_indices")(_max_pool(_dims))
     aten(f"avg_pool{_dims}d")(_avg_pool(_dims))
@@ -239,16 +284,42 @@ aten("_upsample_bicubic2d_aa")(_resize_smoothly("cubic"))
 
 
 # -- normalization ---------------------------------------------------------------------------------
+def _statistics(c: Call, x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any]:
+    """The means and inverse deviations by which a norm was computed, in the shapes of torch's further results, which
+    are empty where torch has none. None for those that the program does not use."""
+    read = {user.args[1] for user in c.node.users}
+    x = cast(x, dtype_of_value(x).compute)
+
+    def result(number: int, made: Callable[[], Any]) -> Any:
+        sizes = tuple(map(c.run.size, c.value[number].shape))
+        if number not in read:
+            return None
+        return op("full")(sizes, 0, dtypes.float32) if 0 in sizes else made().reshape(sizes)
+
+    mean = result(1, lambda: op("mean")(x, axes))
+    return mean, result(2, lambda: op("rsqrt")(op("var")(x, axes, 0) + eps))
+
+
+def _batch_statistics(c: Call, x: Any, eps: float) -> tuple[Any, Any]:
+    return _statistics(c, x, (0, *range(2, rank_of(x))), eps)
+
+
 @aten("layer_norm", "native_layer_norm")
 def _layer_norm(c: Call, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
     found = F.layer_norm(x, tuple(shape), weight, bias, eps)
-    return (found, None, None) if isinstance(c.value, (tuple, list)) else found
+    if not isinstance(c.value, (tuple, list)):
+        return found
+    return found, *_statistics(c, x, tuple(range(-len(shape), 0)), eps)
 
 
 @aten("rms_norm", "_fused_rms_norm")
 def _rms_norm(c: Call, x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     found = F.rms_norm(x, tuple(shape), weight, eps)
-    return (found, None) if isinstance(c.value, (tuple, list)) else found
+    if not isinstance(c.value, (tuple, list)):
+        return found
+    x = cast(x, dtype_of_value(x).compute)
+    square = op("mean")(op("square")(x), tuple(range(-len(shape), 0)), True)
+    return found, op("rsqrt")(square + (float(np.finfo(dtype_of_value(x).numpy).eps) if eps is None else eps))
 
 
 @aten("group_norm")
@@ -260,7 +331,8 @@ def _group_norm(c: Call, x: Any, groups: int, weight: Any = None, bias: Any = No
 def _native_group_norm(
     c: Call, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
 ) -> Any:
-    return F.group_norm(x, groups, weight, bias, eps), None, None
+    found = F.group_norm(x, groups, weight, bias, eps)
+    return found, *_statistics(c, x.reshape((n, groups, channels // groups * rest)), (-1,), eps)
 
 
 @aten("batch_norm")
@@ -276,7 +348,7 @@ def _batch_norm(
 def _batch_norm_of_statistics(
     c: Call, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
-    return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), None, None
+    return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), *_batch_statistics(c, x, eps)
 
 
 @aten("_native_batch_norm_legit_functional")
@@ -285,17 +357,18 @@ def _training_batch_norm(
 ) -> Any:
     """Also returns the new running statistics, whose variance is the unbiased one."""
     if not training:
-        return op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps), None, None, mean, var
+        found = op("batch_norm")(x, mean, var, weight, bias, False, momentum, eps)
+        return found, *_batch_statistics(c, x, eps), mean, var
     found = op("batch_norm")(x, None, None, weight, bias, True, momentum, eps)
     axes = (0, *range(2, rank_of(x)))
     new_mean = mean * (1 - momentum) + op("mean")(x, axes) * momentum
     new_var = var * (1 - momentum) + op("var")(x, axes, 1) * momentum
-    return found, None, None, new_mean, new_var
+    return found, *_batch_statistics(c, x, eps), new_mean, new_var
 
 
 @aten("_native_batch_norm_legit.no_stats")
 def _batch_norm_without(c: Call, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
-    return op("batch_norm")(x, None, None, weight, bias, True, momentum, eps), None, None
+    return op("batch_norm")(x, None, None, weight, bias, True, momentum, eps), *_batch_statistics(c, x, eps)
 
 
 @aten("instance_norm")
@@ -556,3 +629,23 @@ def _loss(c: Call, x: Any, target: Any, reduction: int = 1) -> Any:
 @aten("nll_loss", "nll_loss_nd")
 def _nll_loss(c: Call, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100) -> Any:
     return F.nll_loss(x, target, weight, ignore_index=ignore_index, reduction=_REDUCTIONS[reduction])
+
+
+@aten("multilabel_margin_loss_forward")
+def _multilabel_margin_loss(c: Call, x: Any, target: Any, reduction: int) -> Any:
+    """Targets are the classes before the first negative number of a row. Also returns which classes are targets.
+    (Torch's decomposition also counts some behind the first negative number.)"""
+    rows, targets = (v.reshape((1, -1)) if rank_of(v) < 2 else v for v in (x, target))
+    count = shape_of(rows)[-1]
+    is_given = op("eq")(op("cumsum")(cast(targets < 0, dtypes.int64), -1), 0)
+    classes = op("arange")(0, count, 1, dtypes.int64)
+    is_own = op("logical_and")(op("eq")(targets[..., None], classes), is_given[..., None])
+    is_target = op("any")(is_own, -2)
+    own = np.take_along_axis(rows, op("maximum")(targets, 0), -1)
+    excess = op("maximum")(1 - own[..., None] + rows[..., None, :], 0)
+    counts = op("logical_and")(is_given[..., None], op("logical_not")(is_target)[..., None, :])
+    loss = op("sum")(op("where")(counts, excess, 0), (-2, -1)) / count
+    is_target = cast(is_target, dtype_of_value(x)).reshape(shape_of(target))
+    if _REDUCTIONS[reduction] == "none":
+        return loss.reshape(shape_of(x)[:-1]), is_target
+    return op(_REDUCTIONS[reduction])(loss), is_target

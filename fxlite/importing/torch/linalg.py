@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite.base.errors import TraceError
 from fxlite.importing.torch.table import (
     Call,
     aten,
@@ -20,7 +19,9 @@ from fxlite.importing.torch.table import (
     same_sizes,
     shape_of,
 )
-from fxlite.types import dtypes
+from fxlite.tracing.functions import reflections
+from fxlite.types import dtypes, shapes
+from fxlite.types.dtypes import DType
 
 
 def _turned(x: Any) -> Any:
@@ -28,10 +29,24 @@ def _turned(x: Any) -> Any:
 
 
 def _filled(c: Call, *found: Any) -> Any:
-    """The results of a call, filled up with None to torch's number of results."""
+    """The results of a call, filled up to torch's number of results: with zeros for the last one if it reports success,
+    since without success the program fails, and else with None."""
     if not isinstance(c.value, (tuple, list)):
         return found[0]
-    return (*found, *[None] * (len(c.value) - len(found)))
+    rest: list[Any] = [None] * (len(c.value) - len(found))
+    if rest and c.node.target._schema.returns[-1].name == "info":
+        rest[-1] = op("full")(shape_of(found[0])[: c.value[-1].dim()], 0, dtypes.int32)
+    return (*found, *rest)
+
+
+def _places(size: Any) -> Any:
+    return op("arange")(0, size, 1, dtypes.int64)
+
+
+def _least(a: Any) -> Any:
+    """The smaller size of a matrix."""
+    height, width = map(shapes.normalize, shape_of(a)[-2:])
+    return shapes.for_user(shapes.minimum(height, width))
 
 
 @aten("linalg_solve", "linalg_solve_ex", "_linalg_solve_ex")
@@ -78,6 +93,9 @@ def _inverse(c: Call, a: Any, *, check_errors: bool = False) -> Any:
     return _filled(c, np.linalg.inv(a))
 
 
+same("linalg_tensorinv", lambda a, ind=2: np.linalg.tensorinv(a, ind))
+
+
 @aten("linalg_det", "det", "_linalg_det")
 def _det(c: Call, a: Any) -> Any:
     return _filled(c, np.linalg.det(a))
@@ -97,37 +115,42 @@ def _logdet(c: Call, a: Any) -> Any:
 # -- factors with pivoting -------------------------------------------------------------------------
 def _swapped(values: Any, one: Any, other: Any, axis: int) -> Any:
     """The values with rows ``one`` and ``other`` of each matrix exchanged; for vectors, elements."""
-    rows = np.arange(shape_of(values)[axis])
+    rows = _places(shape_of(values)[axis])
     places = op("where")(rows == one, other[..., None], op("where")(rows == other[..., None], one, rows))
     if axis == -1:
         return np.take_along_axis(values, places, -1)
     return np.take_along_axis(values, op("expand")(places[..., None], shape_of(values)), -2)
 
 
+def _size(x: Any) -> Any:
+    """The size by which LAPACK chooses pivots."""
+    return op("abs")(x) if not dtype_of_value(x).is_complex else op("abs")(x.real) + op("abs")(x.imag)
+
+
 def _factors(a: Any) -> tuple[Any, Any]:
     """Both triangular factors in one matrix, and the pivot row of each step, counted from 1."""
     *outer, height, width = shape_of(a)
-    rows, columns, steps = np.arange(height), np.arange(width), min(height, width)
+    rows, columns, steps = _places(height), _places(width), _least(a)
 
     def step(k: Any, state: Any) -> Any:
         a, taken = state
-        pivot = op("argmax")(op("where")(rows >= k, op("abs")(op("take")(a, k, -1)), -1), -1)
+        pivot = op("argmax")(op("where")(rows >= k, _size(op("take")(a, k, -1)), -1), -1)
         a = _swapped(a, k, pivot, -2)
         row, column = op("take")(a, k, -2), op("take")(a, k, -1)
         own = op("take")(row, k, -1)[..., None]
         factor = op("where")(op("logical_and")(rows > k, own != 0), column / op("where")(own == 0, 1, own), 0)
         rest = a - factor[..., None] * op("where")(columns > k, row, 0)[..., None, :]
         a = op("where")(op("logical_and")((rows > k)[:, None], columns == k), factor[..., None], rest)
-        return a, op("where")(np.arange(steps) == k, cast(pivot + 1, dtypes.int32)[..., None], taken)
+        return a, op("where")(_places(steps) == k, cast(pivot + 1, dtypes.int32)[..., None], taken)
 
     found = (cast(a, dtype_of_value(a)), op("full")((*outer, steps), 0, dtypes.int32))
     both, pivots = fx.fori_loop(0, steps, step, found)
     return both, pivots
 
 
-def _order(pivots: Any, height: int) -> Any:
+def _order(pivots: Any, height: Any) -> Any:
     """For each row after all steps, the original row of the matrix."""
-    rows = op("expand")(np.arange(height), (*shape_of(pivots)[:-1], height))
+    rows = op("expand")(_places(height), (*shape_of(pivots)[:-1], height))
 
     def step(k: Any, rows: Any) -> Any:
         return _swapped(rows, k, cast(op("take")(pivots, k, -1), dtypes.int64) - 1, -1)
@@ -135,45 +158,58 @@ def _order(pivots: Any, height: int) -> Any:
     return fx.fori_loop(0, shape_of(pivots)[-1], step, rows)
 
 
+def _permutation(both: Any, pivots: Any, dtype: DType) -> Any:
+    """The matrix P with ``a = P @ lower @ upper``."""
+    height = shape_of(both)[-2]
+    return cast(op("eq")(_places(height)[:, None], _order(pivots, height)[..., None, :]), dtype)
+
+
 def _triangles(both: Any) -> tuple[Any, Any]:
-    height, width = shape_of(both)[-2:]
-    lower = op("tril")(both[..., : min(height, width)], -1) + np.eye(height, min(height, width), dtype=both.dtype)
-    return lower, op("triu")(both[..., : min(height, width), :], 0)
+    height, least = shape_of(both)[-2], _least(both)
+    lower = op("tril")(both[..., :least], -1) + identity((height, least), dtype_of_value(both))
+    return lower, op("triu")(both[..., :least, :], 0)
 
 
-def _pivoting(a: Any, pivot: bool = True) -> Any:
-    """A matrix whose factors are to be computed. Raises TraceError for named sizes."""
-    if not pivot or not all(type(n) is int for n in shape_of(a)[-2:]) or dtype_of_value(a).is_complex:
-        raise TraceError("factors without pivots, of complex numbers, or of a matrix whose sizes may differ")
+def _pivoting(c: Call, a: Any, pivot: bool) -> Any:
+    """A matrix whose factors are to be computed."""
+    if not pivot:
+        raise c.refuse("factors without pivots, which torch does not compute on a CPU either")
     return a
+
+
+@aten("_lu_with_info")
+def _lu_with_info(c: Call, a: Any, pivot: bool = True, check_errors: bool = True) -> Any:
+    return _lu_factor(c, a, pivot=pivot)
 
 
 @aten("linalg_lu_factor", "linalg_lu_factor_ex")
 def _lu_factor(c: Call, a: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    return _filled(c, *_factors(_pivoting(a, pivot)))
+    """The last result, if there is one, is the number of the first step (from 1) whose pivot is 0; 0 if none is."""
+    both, pivots = _factors(_pivoting(c, a, pivot))
+    if not isinstance(c.value, (tuple, list)) or len(c.value) == 2:
+        return both, pivots
+    is_zero = op("eq")(np.diagonal(both, axis1=-2, axis2=-1), 0)
+    first = op("where")(op("any")(is_zero, -1), op("argmax")(is_zero, -1) + 1, 0)
+    return both, pivots, cast(first, dtypes.int32)
 
 
 @aten("linalg_lu")
 def _lu(c: Call, a: Any, *, pivot: bool = True) -> Any:
-    return _lu_unpack(c, *_factors(_pivoting(a, pivot)))
+    return _lu_unpack(c, *_factors(_pivoting(c, a, pivot)))
 
 
 @aten("lu_unpack")
 def _lu_unpack(c: Call, both: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
-    lower, upper = _triangles(_pivoting(both))
-    height = shape_of(both)[-2]
-    places = cast(np.arange(height)[:, None] == _order(pivots, height)[..., None, :], c.dtype)
-    return places if unpack_pivots else None, *((lower, upper) if unpack_data else (None, None))
+    places = _permutation(both, pivots, c.dtype) if unpack_pivots else None
+    return places, *(_triangles(both) if unpack_data else (None, None))
 
 
 @aten("linalg_lu_solve")
 def _lu_solve(c: Call, both: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
     """The x with ``a @ x = b``, from the factors of ``a``."""
-    lower, upper = _triangles(_pivoting(both))
-    order = _order(pivots, shape_of(both)[-2])
-    places = cast(np.arange(shape_of(both)[-2])[:, None] == order[..., None, :], c.dtype)
-    whole = places @ lower @ upper
-    whole = whole.mT if adjoint else whole
+    lower, upper = _triangles(both)
+    whole = _permutation(both, pivots, c.dtype) @ lower @ upper
+    whole = _turned(whole) if adjoint else whole
     return np.linalg.solve(whole, b) if left else np.linalg.solve(whole.mT, b.mT).mT
 
 
@@ -189,18 +225,31 @@ def _matrix_exp(c: Call, a: Any) -> Any:
     return op("cast")(found, c.dtype)
 
 
+# -- reflections -----------------------------------------------------------------------------------
+def _reflected(c: Call, a: Any, scales: Any, x: Any, transpose: bool = False) -> Any:
+    """``Q @ x``, or ``Q^H @ x``, where Q is a product of reflections whose vectors are below the diagonal of ``a``."""
+    if same_sizes((0,), shape_of(scales)[-1:]):
+        return x
+    return reflections.reflected(c.run.importer.as_proxy(a), c.run.importer.as_proxy(scales), x, transpose)
+
+
+@aten("geqrf")
+def _geqrf(c: Call, a: Any) -> Any:
+    return reflections.triangular(c.run.importer.as_proxy(a))
+
+
 @aten("linalg_householder_product", "orgqr")
 def _householder_product(c: Call, a: Any, scales: Any) -> Any:
-    """The first columns of a product of reflections, whose vectors are stored below the diagonal."""
-    *_, height, count = shape_of(a)
-    if type(count) is not int:
-        raise c.refuse("as many reflections as a size that may differ")
-    vectors = op("where")(identity((height, count), dtypes.bool_), 1, op("tril")(a, -1))
-    found = op("expand")(identity((height, count), dtype_of_value(a)), shape_of(a))
-    for i in reversed(range(shape_of(scales)[-1])):
-        vector = vectors[..., i : i + 1]
-        found = found - scales[..., i, None, None] * vector @ (_turned(vector) @ found)
-    return found
+    """The first columns of the product."""
+    unit = identity(shape_of(a)[-2:], dtype_of_value(a))
+    return _reflected(c, a, scales, op("expand")(unit, shape_of(a)))
+
+
+@aten("ormqr")
+def _ormqr(c: Call, a: Any, scales: Any, x: Any, left: bool = True, transpose: bool = False) -> Any:
+    if left:
+        return _reflected(c, a, scales, x, transpose)
+    return _turned(_reflected(c, a, scales, _turned(x), not transpose))
 
 
 @aten("linalg_qr")
@@ -215,6 +264,16 @@ def _eigh(c: Call, a: Any, UPLO: Any = "L", compute_v: bool = True) -> Any:
 
 same("linalg_eigvalsh", lambda a, UPLO="L": np.linalg.eigvalsh(a, UPLO))
 same("linalg_svdvals", lambda a, driver=None: np.linalg.svdvals(a))
+
+
+@aten("linalg_eig", "linalg_eigvals", "_linalg_eigvals")
+def _eig(c: Call, a: Any) -> Any:
+    raise c.refuse("eigenvalues of a general matrix; those of a symmetric or Hermitian one are torch.linalg.eigh")
+
+
+@aten("linalg_ldl_factor", "linalg_ldl_factor_ex", "linalg_ldl_solve")
+def _ldl(c: Call, *_: Any, **__: Any) -> Any:
+    raise c.refuse("factors of a symmetric matrix; torch.linalg.lu_factor and lu_solve are there for any matrix")
 
 
 @aten("linalg_svd")

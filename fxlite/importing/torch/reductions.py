@@ -275,6 +275,14 @@ def _bucketize(c: Call, x: Any, boundaries: Any, *, out_int32: bool = False, rig
     return cast(op("searchsorted")(boundaries, x, "right" if right else "left"), c.dtype)
 
 
+@aten("histogram.bins_tensor", "histogram.bin_ct")
+def _histogram(
+    c: Call, x: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
+    """How many elements are in each bin, and the edges of the bins."""
+    return np.histogram(x.reshape(-1), bins, range, density, weight if weight is None else weight.reshape(-1))
+
+
 @aten("histc")
 def _histc(c: Call, x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     x = x.reshape(-1)

@@ -138,15 +138,27 @@ class Run:
     # -- the whole program ---------------------------------------------------------------------
     def graph(self) -> GraphModule:
         """The imported model."""
-        missing = Counter(map(str, _missing(self.exported)))
+        missing = _missing_nodes(self.exported)
         if missing:
-            listed = ", ".join(f"{op} ({count})" for op, count in missing.items())
-            raise ModelImportError(
-                f"PyTorch: fxlite has no op and torch has no decomposition for {listed}; change the model there"
-            )
+            raise ModelImportError(self._what_is_missing(missing))
         self._enter_weights()
         inputs = self._declare_inputs()
         return self.importer.trace(lambda *given: self._run(inputs, given))
+
+    def _what_is_missing(self, nodes: Sequence[Any]) -> str:
+        """The message for ops that the table lacks: which ones, how often, and where the first is."""
+        said = []
+        for kind, what, instead in (
+            (False, "fxlite has no op and torch has no decomposition for", "change the model there"),
+            (True, "random numbers are drawn by", "draw them outside and give them as an input"),
+        ):
+            wanted = [node for node in nodes if _is_random(node.target) is kind]
+            if wanted:
+                listed = ", ".join(f"{op} ({count})" for op, count in Counter(str(n.target) for n in wanted).items())
+                place = self._place(wanted[0])
+                where = f"\n  at {place}: {place.expression}" if place is not None else ""
+                said.append(f"{what} {listed}; {instead}{where}")
+        return "PyTorch: " + "\n".join(said)
 
     def failed(self, _: Any) -> set[Any]:
         """The op whose entry failed, as the only unwanted one."""
@@ -349,7 +361,8 @@ class Run:
         if not isinstance(value, (tuple, list)) or not isinstance(expected, (tuple, list)):
             value, expected = [value], [expected]
         if with_axis:
-            value = [None if v is None else op("reshape")(v, tuple(e.shape)) for v, e in zip(value, expected)]
+            changed = [v is not None and len(v.shape) != e.dim() for v, e in zip(value, expected)]
+            value = [op("reshape")(v, tuple(e.shape)) if c else v for v, e, c in zip(value, expected, changed)]
         found = [_fitted(v, e) for v, e in zip(value, expected)]
         return found if isinstance(node.meta.get("val"), (tuple, list)) else found[0]
 
@@ -405,14 +418,23 @@ def _fitted(value: Any, expected: Any) -> Any:
 
 
 def _missing(exported: Any) -> list[Any]:
-    """The ops that the table lacks, each as often as it occurs."""
+    """The ops that the table lacks."""
+    return [node.target for node in _missing_nodes(exported)]
+
+
+def _missing_nodes(exported: Any) -> list[Any]:
+    """The calls of ops that the table lacks."""
     found = []
     for module in exported.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             unfixed = _needed(module.graph).difference(_constants(module.graph, exported.graph_signature))
             calls = (node for node in module.graph.nodes if node in unfixed and node.op == "call_function")
-            found += [node.target for node in calls if not _is_known(node.target)]
+            found += [node for node in calls if not _is_known(node.target)]
     return found
+
+
+def _is_random(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _is_known(target: Any) -> bool:
@@ -432,7 +454,7 @@ def _constants(graph: Any, signature: Any) -> set[Any]:
         schema = getattr(node.target, "_schema", None)
         if node.op == "placeholder":
             same = node.name in signature.inputs_to_lifted_tensor_constants
-        elif schema is None or torch.Tag.nondeterministic_seeded in node.target.tags:
+        elif schema is None or _is_random(node.target):
             same = False
         else:
             same = not schema.is_mutable or node.target is torch.ops.aten.detach_.default
