@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -960,6 +961,87 @@ def test_what_cannot_be_imported_is_said() -> None:
 
     with pytest.raises(ModelImportError, match=r"(?s)torch\.export cannot export Branches.*torch\.cond"):
         fx.from_torch(Branches(), torch.ones(3))
+
+
+class Scaled(nn.Module):
+    """A module with a buffer that is only read."""
+
+    def __init__(self, scale: Any) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale)
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (lambda x: x.to_sparse(), r"is not dense \(torch\.sparse_coo\): give x\.to_dense\(\)"),
+        (lambda x: x.to_sparse_csr(), r"is not dense \(torch\.sparse_csr\): give x\.to_dense\(\)"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"is quantized \(torch\.qint8\): .*pt2e"),
+        (lambda x: torch.nested.nested_tensor([x, x]), "is nested: give torch.nested.to_padded_tensor"),
+        (lambda x: x.to(torch.float8_e4m3fn), r"no dtype for torch\.float8_e4m3fn; .*\.to\(torch\.bfloat16\)"),
+        (lambda x: x.to(torch.float8_e4m3fnuz), r"no dtype for torch\.float8_e4m3fnuz; .*\.to\(torch\.bfloat16\)"),
+        (lambda x: torch.complex(x, x).to(torch.complex32), r"no dtype for torch\.complex32; .*complex64"),
+    ],
+)
+def test_tensors_that_are_no_arrays_say_what_to_do(kind: Any, message: str) -> None:
+    x = torch.ones(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensor = kind(x)
+    with pytest.raises(ModelImportError, match=f"the example 0 .*{message}"):
+        fx.from_torch(Scaled(x), tensor)
+    with pytest.raises(ModelImportError, match=f"the weight scale .*{message}"):
+        fx.from_torch(Scaled(tensor), x)
+
+
+def test_modules_that_cannot_be_exported_say_what_to_do() -> None:
+    x = torch.ones(3, 4)
+    with pytest.raises(ModelImportError, match=r"(?s)the weight scale has no values.*to_empty"):
+        fx.from_torch(Scaled(torch.empty(3, 4, device="meta")), torch.empty(3, 4, device="meta"))
+    program = torch.export.export(nn.Linear(4, 3, device="meta"), (torch.empty(3, 4, device="meta"),))
+    with pytest.raises(ModelImportError, match=r"the weight weight: a tensor on the device meta has no values"):
+        fx.from_torch(program)
+    program = torch.export.export(Scaled(x), (torch.complex(x, x).to(torch.complex32),))
+    with pytest.raises(ModelImportError, match=r"the input x: fxlite has no dtype for torch\.complex32"):
+        fx.from_torch(program)
+    with pytest.raises(ModelImportError, match="the weight weight has no shape yet; call the model once"):
+        fx.from_torch(nn.LazyLinear(3), x)
+    with pytest.raises(ArgumentError, match="the example 0 is a NumPy array; give a tensor"):
+        fx.from_torch(Scaled(x), x.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.trace(nn.Linear(4, 3), x)
+        packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 3)), {nn.Linear})
+    with pytest.raises(ArgumentError, match=r"a module of TorchScript, which torch\.export does not take"):
+        fx.from_torch(script, x)
+    with pytest.raises(ModelImportError, match=r"the module 0 \(Linear\) has packed weights .*pt2e"):
+        fx.from_torch(packed, x)
+
+    class Inside(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize() + x.to_sparse().to_dense()
+
+    with pytest.raises(ModelImportError, match=r"tensors of torch's eager quantization; .*pt2e|a sparse tensor"):
+        fx.from_torch(Inside(), x)
+
+
+def test_a_tensor_and_its_conjugate_are_two_weights() -> None:
+    """They are the same memory."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("z", torch.complex(torch.randn(3), torch.randn(3)))
+            self.register_buffer("conjugate", self.z.conj())
+
+        def forward(self, x: Any) -> Any:
+            return x * self.z, x * self.conjugate
+
+    model = Both()
+    close(fx.from_torch(model, torch.ones(3))(np.ones(3, np.float32)), [*model(torch.ones(3))])
 
 
 class UsesDropout(nn.Module):

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from fxlite.base.errors import ArgumentError, ModelImportError, TraceError
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.known import Known
-from fxlite.importing.torch.table import TORCH, dtype_of
+from fxlite.importing.torch.table import TORCH, dtype_of, why_no_array
 from fxlite.types import shapes
 from fxlite.types.agreement import compare, sqnr
 from fxlite.types.facts import Facts
@@ -66,6 +67,7 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
             "give example inputs, or their types: fx.from_torch(model, torch.randn(1, 3, 224, 224)), or "
             'fx.from_torch(model, "f32[B,3,224,224]")'
         )
+    _require_plain(model, example, named)
     given = dynamic_shapes
     example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
     if dynamic_shapes is not given:
@@ -80,6 +82,37 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
     found = _of_exported(made, name)
     found.dims = _named_dims(found.exported, dynamic_shapes, _by_parameter(model, example, named))
     return found
+
+
+def _require_plain(model: Any, example: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """Raise an error, which says what to do, for a model whose inputs or weights have no counterpart in a graph."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ArgumentError(
+            f"{type(model).__name__} is a module of TorchScript, which torch.export does not take; give the "
+            "torch.nn.Module of which it was made"
+        )
+    for name, value in (*((f"{number}", v) for number, v in enumerate(example)), *named.items()):
+        for leaf in torch.utils._pytree.tree_leaves(value):
+            if isinstance(leaf, (np.ndarray, np.generic)):
+                raise ArgumentError(f"the example {name} is a NumPy array; give a tensor, torch.from_numpy(x)")
+            if isinstance(leaf, torch.Tensor) and (problem := why_no_array(leaf)):
+                raise ModelImportError(f"PyTorch: the example {name} {problem}")
+    for name, module in model.named_modules():
+        if ".quantized" in type(module).__module__ and type(module).__module__.startswith("torch.ao.nn."):
+            raise ModelImportError(
+                f"PyTorch: the module {name or type(module).__name__} ({type(module).__name__}) has packed weights of "
+                "torch's eager quantization; quantize the model by torchao or pt2e, whose integers are kept"
+            )
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(weight):
+            raise ModelImportError(f"PyTorch: the weight {name} has no shape yet; call the model once with its inputs")
+        if problem := why_no_array(weight):
+            raise ModelImportError(f"PyTorch: the weight {name} {problem}")
+        if weight.is_meta:
+            raise ModelImportError(
+                f"PyTorch: the weight {name} has no values (it is on the device meta)\n"
+                "  instead: model.to_empty(device='cpu'), then model.load_state_dict(...)"
+            )
 
 
 def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any) -> Any:

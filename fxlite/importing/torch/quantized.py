@@ -104,6 +104,18 @@ def _choose(c: Call, x: Any, quant_min: int, quant_max: int, eps: float, dtype: 
     return cast(scale, dtypes.float64).reshape((1,)), point.reshape((1,))
 
 
+@aten("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "dequantize.self")
+def _quantized_tensor(c: Call, *_: Any, **__: Any) -> Any:
+    raise c.refuse(
+        "tensors of torch's eager quantization; quantize the model by torchao or pt2e, whose integers are kept"
+    )
+
+
+@aten("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_to_dense")
+def _sparse_tensor(c: Call, *_: Any, **__: Any) -> Any:
+    raise c.refuse("a sparse tensor; arrays of fxlite are dense, so leave it dense")
+
+
 @aten("_int_mm")
 def _int_mm(c: Call, x: Any, y: Any) -> Any:
     return op("int_matmul")(x, y)

@@ -22,7 +22,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import fxlite as fx
-from fxlite.base.errors import ModelImportError, TraceError
+from fxlite.base.errors import DTypeError, ModelImportError, TraceError
 from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
@@ -178,10 +178,14 @@ class Run:
             tensor = self.exported.state_dict.get(name)
             if tensor is None:
                 tensor = self.exported.constants[name]
-            key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype) if tensor.numel() else name
+            key = _memory_of(tensor) or name
             if key not in shared or placeholder in self.signature.inputs_to_buffers:
                 is_parameter = placeholder in self.signature.inputs_to_parameters and name not in changing
-                self.importer.weights.add(name, array_of(tensor), is_parameter)
+                try:
+                    array = array_of(tensor)
+                except DTypeError as error:
+                    raise ModelImportError(f"PyTorch: the weight {name}: {error}") from error
+                self.importer.weights.add(name, array, is_parameter)
                 path = self.importer.weights.paths[name]
                 owner, _, own = path.rpartition(".")
                 shared[key] = (self.importer.root.get_submodule(owner), own)
@@ -198,7 +202,10 @@ class Run:
                 continue
             value = values.get(spec.arg.name)
             if isinstance(value, torch.Tensor):
-                leaves.append(self.sizes.type_of(value, spec.arg.name))
+                try:
+                    leaves.append(self.sizes.type_of(value, spec.arg.name))
+                except DTypeError as error:
+                    raise ModelImportError(f"PyTorch: the input {spec.arg.name}: {error}") from error
                 order.append(spec.arg.name)
             elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 raise ModelImportError(f"the input {spec.arg.name} is a number that may differ; make it a tensor")
@@ -415,6 +422,14 @@ def _fitted(value: Any, expected: Any) -> Any:
     if len(own) != len(theirs) or any(type(o) is int and type(t) is int and o != t for o, t in zip(own, theirs)):
         raise TraceError(f"torch gives {list(theirs)}, and the op here {list(own)}")
     return value
+
+
+def _memory_of(tensor: Any) -> tuple[Any, ...]:
+    """What two tensors with the same elements in memory have in common; nothing for a tensor without elements there."""
+    if not tensor.numel() or tensor.layout is not torch.strided or tensor.is_meta:
+        return ()
+    signs = tensor.is_conj(), tensor.is_neg()
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, *signs
 
 
 def _missing(exported: Any) -> list[Any]:

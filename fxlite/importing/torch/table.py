@@ -39,16 +39,35 @@ _AS_INTEGERS = {
 def dtype_of(torch_dtype: Any) -> DType:
     """fxlite's dtype for a torch dtype. Raises DTypeError if there is none."""
     if torch_dtype not in DTYPES:
-        raise DTypeError(f"fxlite has no dtype for {torch_dtype}")
+        other = "complex64" if torch_dtype.is_complex else "bfloat16" if torch_dtype.is_floating_point else "int8"
+        raise DTypeError(f"fxlite has no dtype for {torch_dtype}; convert it before, with .to(torch.{other})")
     return DTYPES[torch_dtype]
 
 
+def why_no_array(tensor: Any) -> str:
+    """Why a tensor is no array of fxlite, and what to do; an empty text if it is one, or a fake tensor."""
+    if tensor.is_nested:
+        return "is nested: give torch.nested.to_padded_tensor(x, 0.0), and a mask of what is there"
+    if tensor.is_quantized:
+        return f"is quantized ({tensor.dtype}): give x.dequantize(), or quantize the model by torchao or pt2e"
+    if tensor.layout is not torch.strided:
+        return f"is not dense ({tensor.layout}): give x.to_dense()"
+    if tensor.dtype not in DTYPES:
+        try:
+            dtype_of(tensor.dtype)
+        except DTypeError as error:
+            return f"cannot be an array: {error}"
+    return ""
+
+
 def array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """An array over a tensor's memory. A tensor on another device, or of a class without plain memory (sparse,
-    quantized), is copied if possible. Raises DTypeError otherwise."""
+    """An array over a tensor's memory; a tensor on another device is copied. Raises DTypeError for a tensor that is
+    not dense, or has no values."""
     plain = tensor.detach()
-    if plain.is_sparse or plain.is_quantized or plain.is_meta:
-        raise DTypeError(f"a tensor that is sparse, quantized or on the device meta has no array: {plain.layout}")
+    if plain.dtype not in _AS_INTEGERS and (problem := why_no_array(plain)):
+        raise DTypeError(f"a tensor {problem}")
+    if plain.is_meta:
+        raise DTypeError("a tensor on the device meta has no values: load the weights, or give it values, first")
     plain = plain.cpu().resolve_conj().resolve_neg()
     if plain.dtype in _AS_INTEGERS:
         integer, own = _AS_INTEGERS[plain.dtype]
