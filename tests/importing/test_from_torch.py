@@ -4,8 +4,13 @@ weights; and what cannot be imported is said."""
 from __future__ import annotations
 
 import inspect
+import io
+import json
 import math
+import os
+import pickle
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -961,6 +966,50 @@ def test_what_cannot_be_imported_is_said() -> None:
 
     with pytest.raises(ModelImportError, match=r"(?s)torch\.export cannot export Branches.*torch\.cond"):
         fx.from_torch(Branches(), torch.ones(3))
+
+
+class _Runs:
+    """An object whose pickle makes a folder when it is read."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("how", ["inputs", "weights", "objects", "sizes"])
+def test_reading_an_exported_program_runs_nothing(tmp_path: Any, how: str) -> None:
+    """Torch itself unpickles what it cannot read as tensors, and evaluates the texts of sizes."""
+    program = torch.export.export(nn.Linear(4, 3), (torch.ones(2, 4),), dynamic_shapes=({0: torch.export.Dim("B")},))
+    torch.export.save(program, tmp_path / "good.pt2")
+    pickled = io.BytesIO()
+    torch.save(({"x": _Runs(tmp_path / "made")},), pickled)
+
+    def changed(name: str, data: bytes) -> bytes:
+        if how == "inputs" and "sample_inputs" in name:
+            return pickled.getvalue()
+        if how == "weights":
+            if name.endswith("weights_config.json"):
+                return data.replace(b'"use_pickle": false', b'"use_pickle": true')
+            return pickled.getvalue() if "weights/weight_" in name else data
+        if how == "objects" and name.endswith("constants_config.json"):
+            entry = {"path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None}
+            return json.dumps({"config": {"x": entry}}).encode()
+        if how == "sizes" and name.endswith("model.json"):
+            run = f"exec(compile('import os; os.mkdir({str(tmp_path / 'made')!r})', 0, 'exec'))"
+            return data.replace(b'"expr_str": "Symbol', f'"expr_str": "{run} + Symbol'.encode())
+        return data
+
+    with zipfile.ZipFile(tmp_path / "good.pt2") as good, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, changed(name, good.read(name)))
+        bad.writestr("good/data/constants/opaque_obj_0", pickle.dumps(_Runs(tmp_path / "made")))
+    with pytest.raises(ModelImportError, match=r"bad\.pt2 (holds a.* object that reading|has a size that is no)"):
+        fx.from_torch(tmp_path / "bad.pt2")
+    assert not (tmp_path / "made").exists()
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+    fx.from_torch(tmp_path / "good.pt2")
 
 
 class Scaled(nn.Module):

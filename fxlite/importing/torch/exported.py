@@ -28,6 +28,7 @@ import torch
 from fxlite.base.errors import ArgumentError, ModelImportError, TraceError
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.known import Known
+from fxlite.importing.torch.program_file import loaded
 from fxlite.importing.torch.table import TORCH, dtype_of, why_no_array
 from fxlite.types import shapes
 from fxlite.types.agreement import compare, sqnr
@@ -52,7 +53,7 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
     """The exported program of a model. Raises ArgumentError for a value that is not a model, and ModelImportError if
     torch cannot export it."""
     if isinstance(model, (str, os.PathLike)):
-        return _of_exported(_loaded(model), os.path.basename(os.fspath(model)).partition(".")[0])
+        return _of_exported(_read(model), os.path.basename(os.fspath(model)).partition(".")[0])
     if isinstance(model, torch.export.ExportedProgram):
         if example or named or dynamic_shapes is not None:
             raise ArgumentError("an ExportedProgram has its inputs already: give no examples and no dynamic_shapes=")
@@ -316,17 +317,9 @@ def register_caches() -> None:
             trees.register_pytree_node(kind, takes, makes, serialized_type_name=name, flatten_with_keys_fn=keyed)
 
 
-def _loaded(path: str | os.PathLike[str]) -> Any:
-    name = os.fspath(path)
-    if not name.endswith(".pt2"):
-        raise ArgumentError(f"{name} is not a .pt2 file; load weights by fx.load_weights, and models by their class")
+def _read(path: str | os.PathLike[str]) -> Any:
     with quiet():
-        try:
-            return torch.export.load(name)
-        except OSError:
-            raise
-        except Exception as error:
-            raise ModelImportError(f"{name} is not a program that torch.export.save wrote: {error}") from error
+        return loaded(path)
 
 
 def _why_not(error: Exception, name: str) -> str:
