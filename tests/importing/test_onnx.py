@@ -18,6 +18,7 @@ from fxlite.importing.onnx.model import coverage
 onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from tests import onnx_cases  # noqa: E402
 
@@ -269,6 +270,78 @@ def test_attributes_that_few_models_have() -> None:
         assert results("Resize", line, *given, opset=13, **options).tolist() == expected, mode
     quantized, scale, point = results("DynamicQuantizeLinear", np.zeros(3, np.float32), count=3)
     assert (quantized.tolist(), float(scale), int(point)) == ([0, 0, 0], 1.0, 0)
+
+
+def of_height(nodes: str) -> Any:
+    """A model of ``x`` in which ``h`` is the height, as an integer, and ``f`` in float32."""
+    return onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[N, 3, H, W] x) => (float[a, b, c, d] y)
+        <int64[1] two = {{2}}, int64[1] zero = {{0}}, int64[1] five = {{5}}, int64[1] three = {{3}},
+         float[1] one = {{1.0}}, float[1] factor = {{1.5}}, float[1] fifth = {{0.2}}, float[1] divisor = {{5.0}},
+         float[1] all = {{16.0}}, float none = {{0.0}}, float step = {{1.0}}, int64[4] column = {{1, 1, -1, 1}}> {{
+            s = Shape(x)
+            h = Gather <axis = 0> (s, two)
+            w = Gather <axis = 0> (s, three)
+            f = Cast <to = 1> (h)
+            {nodes}
+        }}""")
+
+
+#: What is computed from the height in floating point, or chosen among sizes.
+FORMULAS = {
+    "floor": """
+        m = Mul(f, factor)
+        r = Floor(m)
+        i = Cast <to = 7> (r)
+        n = Slice(s, zero, two)
+        wanted = Concat <axis = 0> (n, i, w)
+        y = Resize <mode = "linear"> (x, , , wanted)""",
+    "scales": """
+        t = Mul(h, two)
+        tf = Cast <to = 1> (t)
+        q = Div(tf, f)
+        scales = Concat <axis = 0> (one, one, q, one)
+        y = Resize <mode = "nearest"> (x, , scales)""",
+    "ceil": """
+        q = Div(f, divisor)
+        r = Ceil(q)
+        i = Cast <to = 7> (r)
+        k = Mul(i, five)
+        p = Sub(k, h)
+        ps = Concat <axis = 0> (zero, zero, zero, zero, zero, zero, p, zero)
+        y = Pad(x, ps)""",
+    "larger": """
+        m = Max(h, w)
+        n = Slice(s, zero, two)
+        wanted = Concat <axis = 0> (n, m, w)
+        y = Resize <mode = "linear"> (x, , , wanted)""",
+    "range": """
+        e = Squeeze(f)
+        r = Range(none, e, step)
+        d = Reshape(r, column)
+        y = Mul(x, d)""",
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_sizes_computed_in_floating_point_are_formulas(name: str) -> None:
+    made = of_height(FORMULAS[name])
+    gm = fx.from_onnx(made)
+    for sizes in ((1, 3, 8, 10), (2, 3, 13, 10), (1, 3, 31, 10)):
+        x = RNG.standard_normal(sizes).astype(np.float32)
+        (expected,) = ReferenceEvaluator(made).run(None, {"x": x})
+        found = gm(x)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_size_that_rounding_decides_is_refused() -> None:
+    """float32(16 / H) * H can be less than 16, and float32(0.2) * H more than H / 5."""
+    scales = "q = Div(all, f)\n scales = Concat <axis = 0> (one, one, q, one)\n y = Resize(x, , scales)"
+    part = "m = Mul(f, fifth)\n i = Cast <to = 7> (m)\n ps = Concat <axis = 0> (zero, zero, i, zero)\n"
+    for nodes in (scales, f"{part} pads = Concat <axis = 0> (ps, ps)\n y = Pad(x, pads)"):
+        with pytest.raises(ModelImportError, match="must be known while importing, but this is computed from H; give"):
+            fx.from_onnx(of_height(nodes))
 
 
 def test_sizes_as_int32_stay_sizes() -> None:

@@ -182,6 +182,11 @@ def range_(n: Call, start: Any, stop: Any, step: Any) -> Any:
             return ops.arange(first, last, by, dtype=dtype(kind))
         return np.arange(int(first), int(last), by).astype(kind)
     bounds = [n.known(v, w).item() for v, w in ((start, "the start"), (stop, "the end"), (step, "the step"))]
+    if any(map(is_named, bounds)):
+        if is_named(bounds[2]) or not all(is_named(b) or float(b).is_integer() for b in bounds):
+            raise n.refuse(f"a range from {bounds[0]} to {bounds[1]} by {bounds[2]} has no size; give it in sizes=")
+        first, last, by = (b if is_named(b) else int(b) for b in bounds)
+        return ops.arange(first, last, by, dtype="i64").astype(dtype(kind).numpy)
     count = max(math.ceil((bounds[1] - bounds[0]) / bounds[2]), 0)
     return (bounds[0] + np.arange(count) * bounds[2]).astype(kind)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fxlite.base.errors import ModelImportError
 from fxlite.base.state import is_traced
+from fxlite.importing.onnx.exact import sizes_of
 from fxlite.ops.op import REGISTRY, Op
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import known_value
@@ -144,10 +145,12 @@ class Call:
         if found is not None:
             return found
         inputs, sizes = self.walk.sources_of(value)
+        if not inputs and (formula := sizes_of(value)) is not None:
+            return formula
         given = [*(f"{name!r}: array" for name in inputs), *(f"{name!r}: number" for name in sizes)]
         sources = ", ".join((*inputs, *sizes)) or "other values"
         error = Unknown(
-            f"{what} must be known while importing, and is computed from {sources}"
+            f"{what} must be known while importing, but this is computed from {sources}"
             + (f"; give the value: sizes={{{', '.join(given)}}}" if given else "")
         )
         error.inputs = inputs
