@@ -598,9 +598,9 @@ OPS = {
     ),
     "what an export cannot follow": lambda x, i, m: (
         torch.linalg.lstsq(x.mT, x.mT * 2 + 1).solution,
-        *torch.linalg.lstsq(x.mT, x[0], driver="gelsd"),
+        *torch.linalg.lstsq(x.mT, x[0].square(), driver="gelsd"),
         *torch.linalg.lstsq(x, x[:, 0], driver="gels"),
-        torch.linalg.lstsq(torch.stack([x, x + 1]), x).solution,
+        torch.linalg.lstsq(torch.stack([x, x + 1]), torch.stack([x, x])).solution,
         torch.cov(x),
         x[0].cov(correction=0),
         torch.cov(x, fweights=torch.tensor([1, 2, 1, 3]), aweights=x[0].abs()),

@@ -122,20 +122,20 @@ def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any]
     used if it computes the same as the module for the examples."""
     try:
         made = _export(model, example, named, dynamic_shapes)
-        if not _computes_the_same(made.module(), model, example, named) and not _draws(model, example, named):
+        if not _computes_the_same(made.module, model, example, named) and not _draws(model, example, named):
             raise ModelImportError("the exported program gives other results than the model for these inputs")
         return made
     except Exception:
         with contextlib.suppress(Exception):
             made = _export_with_values(model, example, named, dynamic_shapes)
-            if _computes_the_same(made.module(), model, example, named):
+            if _computes_the_same(made.module, model, example, named):
                 return made
         raise
 
 
 def _draws(model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
     """Whether the results of a module depend on random numbers; its import then names the ops that draw them."""
-    return not _computes_the_same(model, model, example, named, seed=1)
+    return not _computes_the_same(lambda: model, model, example, named, seed=1)
 
 
 def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
@@ -180,16 +180,18 @@ def _refined(error: str, dynamic_shapes: Any) -> Any:
     return refine(f"Suggested fixes:{fixes}", dynamic_shapes)
 
 
-def _computes_the_same(made: Any, model: Any, example: tuple[Any, ...], named: dict[str, Any], seed: int = 0) -> bool:
-    """Whether a program and its module return the same results for copies of the examples, and write the same values
-    into them. This is assumed if one of them cannot run because its tensors have no values. ``seed``: that of the
-    random numbers of the program; those of the module have 0."""
+def _computes_the_same(
+    program: Callable[[], Any], model: Any, example: tuple[Any, ...], named: dict[str, Any], seed: int = 0
+) -> bool:
+    """Whether a program, as a module, and its model return the same results for copies of the examples, and write the
+    same values into them. This is assumed if one of them cannot run because its tensors have no values. ``seed``: that
+    of the random numbers of the program; those of the model have 0."""
     held = [*model.buffers(), *model.parameters()]
     before = [value.detach().clone() for value in held]
     results: list[list[Any]] = []
     dtypes: list[list[Any]] = []
     with torch.no_grad(), torch.random.fork_rng(devices=()), _plain_attention(), contextlib.suppress(Exception):
-        for each, number in ((model, 0), (made, seed)):
+        for each, number in ((model, 0), (program(), seed)):
             torch.manual_seed(number)
             given, by_name = copy.deepcopy((example, named))
             found = torch.utils._pytree.tree_leaves((each(*given, **by_name), given, by_name))
@@ -413,7 +415,7 @@ def _of_exported(exported: Any, name: str) -> Program:
         except Exception as error:
             raise ModelImportError(_why_not(error, name or "the program")) from error
         example, named = read.example_inputs or ((), {})
-        if not _computes_the_same(exported.module(), read.module(), example, named):
+        if not _computes_the_same(exported.module, read.module(), example, named):
             raise ModelImportError(
                 f"torch's graph without writes of {name or 'the program'} gives other results for the examples than "
                 "the program does, as it is with writes into x.unfold(...)\n"

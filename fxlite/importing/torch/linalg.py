@@ -272,7 +272,7 @@ def _eig(c: Call, a: Any) -> Any:
 
 
 @aten("linalg_ldl_factor", "linalg_ldl_factor_ex", "linalg_ldl_solve")
-def _ldl(c: Call, *_: Any, **__: Any) -> Any:
+def _ldl(c: Call, *args: Any, **named: Any) -> Any:
     raise c.refuse("factors of a symmetric matrix; torch.linalg.lu_factor and lu_solve are there for any matrix")
 
 

@@ -105,14 +105,14 @@ def _choose(c: Call, x: Any, quant_min: int, quant_max: int, eps: float, dtype: 
 
 
 @aten("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "dequantize.self")
-def _quantized_tensor(c: Call, *_: Any, **__: Any) -> Any:
+def _quantized_tensor(c: Call, *args: Any, **named: Any) -> Any:
     raise c.refuse(
         "tensors of torch's eager quantization; quantize the model by torchao or pt2e, whose integers are kept"
     )
 
 
 @aten("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_to_dense")
-def _sparse_tensor(c: Call, *_: Any, **__: Any) -> Any:
+def _sparse_tensor(c: Call, *args: Any, **named: Any) -> Any:
     raise c.refuse("a sparse tensor; arrays of fxlite are dense, so leave it dense")
 
 
