@@ -102,7 +102,7 @@ def test_ci_runs_the_command_of_the_readme() -> None:
 
 def test_links_lead_somewhere() -> None:
     for page in (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
-        for target in re.findall(r'\]\(([^)#]+)\)|src="([^"]+)"', page.read_text()):
+        for target in re.findall(r'\]\(([^)#]+)\)|src(?:set)?="([^"]+)"', page.read_text()):
             target = next(filter(None, target))
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
@@ -118,7 +118,7 @@ def drawn() -> list[str]:
 def test_pictures_are_what_their_commands_draw(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(drawn()) == 2
+    assert len(drawn()) == 3
     arguments = shlex.split(command)
     picture = ROOT / arguments[-1]
     monkeypatch.chdir(ROOT)
