@@ -202,7 +202,7 @@ def printed_html(parts: Iterable[Any]) -> str:
     groups = (part.renderables if isinstance(part, Group) else [part] for part in parts)
     for part in (*itertools.chain.from_iterable(groups), None):
         if texts and (part is None or isinstance(part, Table)):
-            pieces.append(f"<pre>{html.escape(chr(10).join(texts))}</pre>")
+            pieces.append(f'<pre style="white-space: pre-wrap">{html.escape(chr(10).join(texts))}</pre>')
             texts = []
         if isinstance(part, Table):
             pieces.append(_table(part))
@@ -227,9 +227,12 @@ def _table(table: Table) -> str:
 
 
 def picture_html(svg: str) -> str:
-    """A picture in a box that scrolls if it is large."""
+    """A picture in a box. One that is wider than the window is shown smaller, down to half its size; what is larger
+    than the box after that scrolls."""
     style = f"max-height: {_HIGHEST}px; overflow: auto"
-    return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{svg}</div>'
+    (width,) = re.findall(r'^<svg [^>]*\bwidth="(\d+)"', svg)
+    shown = svg.replace("<svg ", f'<svg style="max-width: max(100%, {int(width) // 2}px); height: auto" ', 1)
+    return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{shown}</div>'
 
 
 def page_html(page: str, height: int, title: str) -> str:

@@ -50,7 +50,7 @@ def test_everything_loads_nothing_and_runs_nothing(gm: fx.GraphModule) -> None:
 
 
 def test_a_graph_is_its_picture(gm: fx.GraphModule) -> None:
-    assert draw.to_svg(gm.graph) in gm._repr_html_()
+    assert draw.to_svg(gm.graph).removeprefix("<svg ") in gm._repr_html_()
     assert gm._repr_html_() == gm.graph._repr_html_()
 
 
@@ -107,6 +107,22 @@ def test_in_a_notebook(tmp_path: Path, dark: bool, notebook: str) -> None:
         assert frames[1].evaluate("() => document.querySelectorAll('#canvas .part').length") > 20
         frames[1].evaluate("() => document.querySelector('#open-all').click()")
         no_serious_findings(page)
+
+
+@browser
+def test_in_a_narrow_notebook(tmp_path: Path, notebook: str) -> None:
+    """Pictures are as wide as the window, or half as large as elsewhere, and nothing is wider than the window."""
+    sizes = """() => [...document.querySelectorAll("svg.fx-picture")].map(svg => [
+      svg.getBoundingClientRect().width, svg.getBoundingClientRect().height, svg.viewBox.baseVal.width,
+      svg.viewBox.baseVal.height, svg.parentElement.clientWidth])"""
+    with opened(tmp_path, notebook, size=(420, 800)) as page:
+        found = page.evaluate(sizes)
+        outputs = page.evaluate("() => [...document.querySelectorAll('.output_area')].map(o => o.scrollWidth)")
+        assert max(outputs) <= 420
+    assert len(found) == 3
+    for width, height, own_width, own_height, room in found:
+        assert width == pytest.approx(min(own_width, max(room, own_width // 2)))
+        assert height / width == pytest.approx(own_height / own_width, rel=1e-2)
 
 
 @pytest.fixture(scope="module")
