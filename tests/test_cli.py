@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -170,7 +171,7 @@ def test_trace_tree(
 
 
 def test_trace_draws(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = ("--draw", "net.html", "--depth", "1")
+    page = ("--draw", "net.html", "--depth", "1", "--direction", "LR")
     status, out, _ = run(capsys, "trace", "net.py:Net", "-i", X, *page)
     assert status == 0 and "net.html written" in out
     assert Path("net.html").read_text().startswith("<!doctype html>")
@@ -527,6 +528,17 @@ def test_help_has_an_example_that_is_right(command: str, capsys: pytest.CaptureF
         assert callable(options.run) and words[1] == command
 
 
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_an_option_may_stand_beside_the_one_that_it_is_for(command: str) -> None:
+    (commands,) = (a for a in _parser([command])._actions if isinstance(a, argparse._SubParsersAction))
+    parser = commands.choices[command]
+    for group in parser._mutually_exclusive_groups:
+        names = {name for action in group._group_actions for name in action.option_strings}
+        for action in group._group_actions:
+            served = re.match(r"(?:for|with) (--[a-z-]+)", action.help or "")
+            assert served is None or served[1] not in names, f"{action.option_strings} excludes {served[1]}"
+
+
 def test_every_status_is_one_that_the_help_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Exit status: 0 success; 1" in run(capsys, "--help")[1]
     net = ("net.py:Net", "-i", X)
@@ -545,6 +557,7 @@ def test_every_status_is_one_that_the_help_names(folder: Path, capsys: pytest.Ca
         (("--table", "--tree"), "not allowed with"),
         (("--depth", "2"), "--depth is for --draw and --tree"),
         (("--color", "op", "--table"), "--color is for --draw FILE"),
+        (("--direction", "LR"), "--direction is for --draw FILE"),
         (("--all-weights", "--table"), "--all-weights is for the code"),
         (("--doctor", "--passes", "cse"), "leave out --passes"),
     ],

@@ -44,11 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("op", "dtype", "change", "scope"),
         help="for --draw: what the colours stand for; default: op, the kind of op; change: what --passes did",
     )
-    shown.add_argument(
-        "--direction",
-        choices=("TB", "LR"),
-        default="TB",
-        help="for --draw: from top to bottom (the default) or from left to right",
+    parser.add_argument(
+        "--direction", choices=("TB", "LR"), help="for --draw: from top to bottom (the default) or from left to right"
     )
     shown.add_argument(
         "--query",
@@ -79,8 +76,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _print_matches(module.graph, options.query, console)
     elif options.draw:
         before = traced.graph if options.color == "change" else None
+        direction = options.direction or "TB"
         module.graph.draw(
-            options.draw, depth=options.depth, color=options.color, direction=options.direction, changed_from=before
+            options.draw, depth=options.depth, color=options.color, direction=direction, changed_from=before
         )
         say(console, f"{options.draw} written")
     elif options.table:
@@ -96,8 +94,9 @@ def _check_combination(options: argparse.Namespace) -> None:
     """Raise UsageError for options about something that is not shown."""
     if options.depth is not None and not (options.draw or options.tree):
         raise UsageError("--depth is for --draw and --tree; give one of them")
-    if options.color and not options.draw:
-        raise UsageError("--color is for --draw FILE")
+    for name in ("color", "direction"):
+        if getattr(options, name) and not options.draw:
+            raise UsageError(f"--{name} is for --draw FILE")
     if options.all_weights and (options.table or options.tree or options.draw or options.query or options.doctor):
         raise UsageError("--all-weights is for the code; leave out --table, --tree, --draw, --query and --doctor")
     if options.doctor and options.passes:
