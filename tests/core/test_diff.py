@@ -18,7 +18,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.show.comparison.compare import first_difference
-from fxlite.show.comparison.graph_diff import GraphDiff, diff
+from fxlite.show.comparison.graph_diff import GraphDiff, diff, diff_lines
+from fxlite.show.text.reading import broken_code
 from tests.zoo import ZOO, Program
 
 
@@ -347,25 +348,25 @@ class Stack(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("order", ["0012345", "0122345", "0123455", "01012345", "01234501", "012345012345"])
+@pytest.mark.parametrize(
+    "order",
+    ["0012345", "0122345", "0123455", "01012345", "01234501", "012345012345", "001122334455", "000111222333444555"],
+)
 @pytest.mark.parametrize("stack", [Stack, lambda blocks, order: nn.Sequential(*(blocks[i] for i in order))])
 def test_a_layer_that_is_used_again_is_added_where_it_is(stack: Any, order: str) -> None:
-    """Every other use of a layer is the one before, also where equal ops follow and paths count on."""
+    """Every other use of a layer is the one before, also where equal ops follow and paths count on. What is added is
+    whole uses."""
     blocks = [nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()) for _ in range(6)]
     once, again = (fx.symbolic_trace(stack(blocks, [*map(int, o)]), x="f32[B,4]") for o in ("012345", order))
     extra = len(again.graph.find_nodes(op="call_function")) - len(once.graph.find_nodes(op="call_function"))
-    assert counts(fx.diff(once, again)) == (0, extra, 0)
+    found = fx.diff(once, again)
+    assert counts(found) == (0, extra, 0)
     assert counts(fx.diff(again, once)) == (extra, 0, 0)
-
-
-@pytest.mark.parametrize("stack", [Stack, lambda blocks, order: nn.Sequential(*(blocks[i] for i in order))])
-def test_layers_that_are_all_used_twice_keep_their_weights(stack: Any) -> None:
-    blocks = [nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()) for _ in range(6)]
-    once, twice = (
-        fx.symbolic_trace(stack(blocks, o), x="f32[B,4]") for o in (range(6), sorted([*range(6), *range(6)]))
+    runs = re.findall(
+        "[+]+",
+        "".join("+" if row in found.added else " " for row in found.rows if getattr(row, "op", "") != "get_attr"),
     )
-    found = fx.diff(once, twice)
-    assert not found.removed and not any("self" in before for c in found.changed for _, before, _ in c.what)
+    assert all(len(run) % (extra // (len(order) - 6)) == 0 for run in runs)
 
 
 def test_equal_zeros_are_not_the_same_weight() -> None:
@@ -444,6 +445,76 @@ def test_terminal_lines_fit(width: int) -> None:
     assert any("bn (BatchNorm2d), test_diff.py:" in line for line in lines)
     joined = " ".join(line[2:].strip() for line in lines if line.startswith("- "))
     assert "batch_norm: f32[B,16,32,32] = ops.batch_norm( conv2d," in joined
+
+
+def test_long_types_names_and_places_fit() -> None:
+    """Types of tuples, an operator between long names, and notes of one long part are broken, too."""
+
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a_module_with_a_long_name = nn.ParameterList([nn.Parameter(np.ones(6, np.float32))])
+
+        def forward(self, x: Any) -> Any:
+            y = np.split(x * self.a_module_with_a_long_name[0], 3, axis=-1)
+            return y[0] + y[1] * y[2]
+
+    gm = trace(Parts(), x="f32[B,T,6]")
+    renamed = gm.copy()
+    (product, *_) = renamed.graph.find_nodes(op="call_function")
+    renamed.graph.rename_node(product, "a_product_with_a_name_that_is_long")
+    product.target = "sub"
+    for other in (passes.cast_floats(gm), renamed):
+        text = "\n".join(str(item) for item in diff_lines(diff(gm, other), 60))
+        assert max(map(len, text.splitlines())) <= 60, text
+    assert "= (\n+     x - self.a_module_with_a_long_name[0]\n+ )\n" in text
+    assert broken_code(f"y: f32[B] = {'a' * 30} + {'b' * 30}", 50) == [
+        "y: f32[B] = (",
+        f"    {'a' * 30}",
+        f"    + {'b' * 30}",
+        ")",
+    ]
+
+
+def test_what_a_body_changed_is_its_own_diff() -> None:
+    """Of a loop, the calls in its body that differ; of a new condition, what is in it."""
+
+    def halved(x: Any) -> Any:
+        return fx.while_loop(lambda x: x.sum() > 1, lambda x: (x * 0.5,), (x,))
+
+    def other(x: Any) -> Any:
+        def body(x: Any) -> Any:
+            half = x * 0.25
+            return (fx.cond(half.max() > 3, lambda y: y - 1, lambda y: y, (half,)),)
+
+        return fx.while_loop(lambda x: x.sum() > 1, body, (x,))
+
+    found = diff(trace(halved, x="f32[4]"), trace(other, x="f32[4]"))
+    assert counts(found) == (0, 0, 1)
+    lines = [" ".join(str(item).split("  #")[0].split()) for item in diff_lines(found, 100)]
+    assert {"- mul: f32[4] = x_1 * 0.5", "+ mul: f32[4] = x_1 * 0.25", "+ sub: f32[4] = y - 1"} <= set(lines)
+    assert not any("sub-graph" in line for line in lines)
+    (node,) = found.to_json()["nodes"]
+    assert node["bodies"]["body_fn"]["counts"]["added"] == 4 and "cond_fn" not in node["bodies"]
+    assert "x_1 * 0.25" in found.to_html()
+
+
+def test_layers_that_change_places_are_two_changes() -> None:
+    layers = [nn.Linear(4, 4) for _ in range(3)]
+
+    class Chosen(nn.Module):
+        def __init__(self, order: str) -> None:
+            super().__init__()
+            self.layers, self.order = nn.ModuleList(layers), order
+
+        def forward(self, x: Any) -> Any:
+            for number in map(int, self.order):
+                x = np.tanh(self.layers[number](x))
+            return x
+
+    found = diff(*(trace(Chosen(order), x="f32[B,4]") for order in ("012", "102")))
+    assert counts(found) == (0, 0, 2)
+    assert all(change.old_text != change.new_text for change in found.changed)
 
 
 def test_context() -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.show.comparison.compare import bits_differ, differences, operands, same_array
 from fxlite.show.comparison.pairing import Pairs, call_key, moved_modules, moved_path
 from fxlite.show.node_cost import Cost, node_cost
@@ -56,6 +57,14 @@ class NodeChange:
     @property
     def name(self) -> str:
         return self.node.name
+
+    @property
+    def bodies(self) -> dict[str, tuple[SubGraph, SubGraph]]:
+        """The bodies of a loop or condition that differ, before and after, by attribute."""
+        if self.old is None or self.new is None:
+            return {}
+        before, after = bodies_of(self.old), bodies_of(self.new)
+        return {name: (before[name], after[name]) for name in before if before[name] != after.get(name, before[name])}
 
 
 Row = NodeChange | Node  # a change, or an unchanged node of the new graph
@@ -101,8 +110,10 @@ def _changed(old: Node, new: Node, what: tuple[tuple[str, str, str], ...]) -> No
 
 
 def line(node: Node) -> str:
-    """A node as a line of a diff."""
+    """A node as a line of a diff, without its bodies."""
     text = node_line(node)
+    for body in bodies_of(node).values():
+        text = text.replace(repr(body), "…")
     return f"{text} = input" if node.op == "placeholder" else text
 
 
@@ -147,7 +158,7 @@ class _Reads:
 
     def changes(self, old: Node, new: Node) -> Iterator[tuple[str, str, str]]:
         """("reads", before, after) for each operand whose value is another one than before."""
-        for p, q in zip(operands(old), operands(new)):
+        for p, q in dict.fromkeys(zip(operands(old), operands(new))):
             if _own(p) != self.identity(q) and not self.are_explained(p, q):
                 yield "reads", value_text(p), value_text(q)
 

@@ -283,7 +283,9 @@ def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str
 
 
 def title(node: Node) -> str:
-    """``linear``, ``placeholder x``: the op, or the opcode and target."""
+    """``linear``, ``placeholder x``, ``output``: the op, or the opcode and target."""
+    if node.op == "output":
+        return node.op
     return node.target.name if isinstance(node.target, Op) else f"{node.op} {node.target}"
 
 

@@ -6,6 +6,8 @@ text, plain or coloured for a terminal, as HTML, and as JSON.
 A node that reads another value than before is changed, unless the old value was replaced as a whole by something that
 the diff shows anyway: an inserted node is one line, and a fused group is several removed nodes and an added one.
 
+The bodies of a loop or condition that changed are compared by a diff of their own, which stands below the node.
+
 Lines have the marks ``-`` (before), ``+`` (after), ``~`` (another type, or a weight) or none (unchanged, or a note),
 and are wrapped to the width. Runs of unchanged lines are folded. On the page, which loads nothing, they are
 ``<details>`` elements that open with a click, without a script; the cost of a node and its origin are next to its
@@ -21,6 +23,7 @@ As data it is a dict of numbers, text, lists and dicts that ``json.dumps`` takes
      "nodes": [{"change": "removed" | "added" | "changed",
                 "before": NODE or null, "after": NODE or null,
                 "differences": [{"what": ..., "before": text, "after": text}],
+                "bodies": {attribute: the diff of a body that changed, of the same form},
                 "flops": COST, "bytes": COST}],
      "weights": [{"change": "removed" | "added" | "changed" | "renamed",
                   "path_before": path or null, "path_after": path or null,
@@ -41,7 +44,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
@@ -56,6 +59,7 @@ from fxlite.base.outside_text import markup
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.subgraph import bodies_of
 from fxlite.ops.op import Op
 from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, changed_weights, find_rows, line, weight_types
 from fxlite.show.comparison.compare import graph_of, title
@@ -178,6 +182,10 @@ def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> Gr
     )
 
 
+def _body_diffs(change: NodeChange) -> dict[str, GraphDiff]:
+    return {name: diff(before.graph, after.graph) for name, (before, after) in change.bodies.items()}
+
+
 def _weight_bytes(graph: Graph) -> Dim | None:
     return total((None if type is None else type.nbytes, 1) for type in weight_types(graph).values())
 
@@ -189,6 +197,7 @@ def _change(change: NodeChange) -> dict[str, Any]:
         "before": None if change.old is None else _node(change.old, change.old_text),
         "after": None if change.new is None else _node(change.new, change.new_text),
         "differences": [{"what": what, "before": before, "after": after} for what, before, after in change.what],
+        "bodies": {name: found.to_json() for name, found in _body_diffs(change).items()},
         "flops": _cost(change.old_cost.flops, change.new_cost.flops),
         "bytes": _cost(change.old_cost.bytes, change.new_cost.bytes),
     }
@@ -316,14 +325,18 @@ def row_elements(diff: GraphDiff, is_whole: bool = True) -> Iterator[str]:
 
 def _change_elements(change: NodeChange) -> Iterator[str]:
     costs = "".join(f"<br>{_signed(delta, unit)}" for delta, unit in cost_changes(change))
+    bodies = _body_diffs(change)
     if change.what:
-        facts = "; ".join(fact_text(*found) for found in change.what)
-        yield f'<div class="note">{markup(f"{title(change.node)}: {facts}")}</div>'
+        yield f'<div class="note">{markup("; ".join(_facts(change, bodies)))}</div>'
     if change.old is not None:
         side = _place(change.old) + (costs if change.new is None else "")
         yield _row_element("-", "removed", change.old_text, side)
     if change.new is not None:
         yield _row_element("+", "added", change.new_text, _place(change.new) + costs)
+    for name, found in bodies.items():
+        yield f'<div class="note">{name}</div><div class="body">'
+        yield from row_elements(found)
+        yield "</div>"
 
 
 def _place(node: Node) -> str:
@@ -364,18 +377,22 @@ class Line:
 def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
     """The lines for nodes, weights, summary and costs."""
     if diff.added or diff.removed or diff.changed:
-        origin = ""  # shown if it differs from that of the previous change
-        for part in folded(diff.rows, diff.context):
-            if isinstance(part, list):
-                yield Line(" ", f"… {number_of(len(part), 'line')}")
-            elif isinstance(part, NodeChange):
-                yield from _change_lines(part, width, part.node.origin != origin)
-                origin = part.node.origin
-            else:
-                yield from _code(" ", line(part), width)
+        yield from _node_lines(diff, width)
     yield from _weight_lines(diff.weights, width)
     yield from (Line("", part) for part in _wrap(diff.summary, width))
     yield from _total_lines(diff, width)
+
+
+def _node_lines(diff: GraphDiff, width: int) -> Iterator[Line]:
+    origin = ""  # shown if it differs from that of the previous change
+    for part in folded(diff.rows, diff.context):
+        if isinstance(part, list):
+            yield Line(" ", f"… {number_of(len(part), 'line')}")
+        elif isinstance(part, NodeChange):
+            yield from _change_lines(part, width, part.node.origin != origin)
+            origin = part.node.origin
+        else:
+            yield from _code(" ", line(part), width)
 
 
 def folded(rows: Sequence[Row], context: int) -> Iterator[Row | list[Node]]:
@@ -405,15 +422,16 @@ def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:
 
 
 def _note(text: str, width: int) -> list[Line]:
-    """A comment, broken between its parts."""
-    lines: list[Line] = []
+    """A comment, broken between its parts, and between the words of a part that is longer than a line."""
+    lines: list[str] = []
     current = "#"
     for part in text.split("; ") if text else ():
         if current != "#" and len(current) + len(part) + 4 > width:
-            lines.append(Line("#", current))
+            lines.append(current)
             current = "#  "
         current += f"; {part}" if len(current) > 3 else f" {part}"
-    return [*lines, Line("#", current)] if text else []
+    wrapped = (_wrap(current, width - 2, "#     ") for current in ([*lines, current] if text else ()))
+    return [Line("#", part) for parts in wrapped for part in parts]
 
 
 def _change_lines(change: NodeChange, width: int, with_origin: bool) -> Iterator[Line]:
@@ -422,16 +440,51 @@ def _change_lines(change: NodeChange, width: int, with_origin: bool) -> Iterator
         parts.append(change.node.origin)
     if change.kind == "removed":
         yield from _code("-", change.old_text, width, "; ".join(parts))
+        yield from _body_lines("-", change.node, width)
     elif change.kind == "added":
         yield from _code("+", change.new_text, width, "; ".join(parts))
-    elif [what for what, _, _ in change.what] == ["type"]:
+        yield from _body_lines("+", change.node, width)
+    elif [what for what, _, _ in change.what] == ["type"] and _fits(retyped_text(change), width):
         yield from _code("~", retyped_text(change), width, "; ".join(parts))
     else:
-        facts = [fact_text(*found) for found in change.what]
-        facts[0] = f"{title(change.node)}: {facts[0]}"
-        yield from _note("; ".join([*facts, *parts]), width)
-        yield from _code("-", change.old_text, width)
-        yield from _code("+", change.new_text, width)
+        bodies = _body_diffs(change)
+        yield from _note("; ".join([*_facts(change, bodies), *parts]), width)
+        if bodies and change.old_text == change.new_text:
+            yield from _code(" ", change.new_text, width)
+        else:
+            yield from _code("-", change.old_text, width)
+            yield from _code("+", change.new_text, width)
+        for name, found in bodies.items():
+            yield Line("#", f"    # {name}")
+            yield from _indented(_node_lines(found, width - 4))
+
+
+def _body_lines(mark: str, node: Node, width: int) -> Iterator[Line]:
+    """The bodies of a node that was added or removed."""
+    for name, body in bodies_of(node).items():
+        yield Line(mark, f"    # {name}")
+        for inner in body.nodes:
+            yield from _indented(_code(mark, line(inner), width - 4))
+            yield from _indented(_body_lines(mark, inner, width - 4))
+
+
+def _indented(lines: Iterable[Line]) -> Iterator[Line]:
+    return (Line(part.style, f"    {part.text}") for part in lines)
+
+
+def _facts(change: NodeChange, bodies: Mapping[str, GraphDiff]) -> list[str]:
+    """What differs, as texts; of bodies how much. The first one begins with the op, or says which it was."""
+    facts = [
+        f"{what}: {bodies[what].summary}" if what in bodies else fact_text(what, before, after)
+        for what, before, after in change.what
+    ]
+    is_other = change.what[0][0] == "op"
+    return [facts[0] if is_other else f"{title(change.node)}: {facts[0]}", *facts[1:]]
+
+
+def _fits(text: str, width: int) -> bool:
+    """Whether a line of code can be broken so that it fits."""
+    return all(len(part) <= width - 2 for part in broken_code(text, width - 2))
 
 
 def retyped_text(change: NodeChange) -> str:
@@ -448,12 +501,15 @@ def cost_changes(change: NodeChange) -> list[tuple[Dim, str]]:
     before, after = change.old_cost, change.new_cost
     pairs = ((before.flops, after.flops, "FLOPs"), (before.bytes, after.bytes, "bytes"))
     known = [(shapes.normalize(b - a), unit) for a, b, unit in pairs if a is not None and b is not None]
-    return [(delta, unit) for delta, unit in known if delta != 0]
+    return [(delta, unit.removesuffix("s") if delta in (1, -1) else unit) for delta, unit in known if delta != 0]
 
 
 def fact_text(what: str, before: str, after: str) -> str:
     """``axis 1 → 0``"""
-    return f"{before} → {after}" if what == "op" else f"{what} {before} → {after}"
+    if what == "arguments":
+        return f"{before} → {number_of(int(after), 'argument')}"
+    name = "" if what == "op" else f"{what}: " if what.startswith("argument ") else f"{what} "
+    return f"{name}{before} → {after}"
 
 
 def signed(value: Dim) -> str:
@@ -488,14 +544,14 @@ def weight_text(change: WeightChange) -> str:
     )
 
 
-def _wrap(text: str, width: int) -> list[str]:
-    """Words in lines of at most ``width`` columns; further lines are indented."""
+def _wrap(text: str, width: int, indent: str = "    ") -> list[str]:
+    """Words in lines of at most ``width`` columns; further lines begin with ``indent``."""
     lines: list[str] = []
     for word in text.split(" "):
         if lines and len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(f"    {word}" if lines else word)
+            lines.append(f"{indent}{word}" if lines else word)
     return lines
 
 

@@ -6,7 +6,9 @@ neighbourhood decides, then the order, then the name.
 
 Structures are compared by numbers from a dict, from both ends of the graphs. The neighbourhoods are the colours of
 Weisfeiler and Leman (1968), in which nodes that are already paired have unique colours. Nodes that are left between two
-pairs are aligned as sequences, greedily and in a window. All steps take nearly linear time in the number of nodes.
+pairs are aligned as sequences, greedily and in a window. Last, where equal nodes may take each other's places, as those
+of a layer that is used again, a node goes with what it reads; and pairs by name are taken if they leave fewer changes.
+All steps take nearly linear time in the number of nodes.
 """
 
 from __future__ import annotations
@@ -49,11 +51,22 @@ def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: b
         return bool(old.down[one] == new.down[other] or old.up[one] == new.up[other])
 
     both, others = old.both(), new.both()
+    by_name = dict(pairs)
     _pair_names(old, new, pairs, lambda one, other: bool(both[one] == others[other]))
     _pair_equal(old, new, pairs, both, others)
     _pair_names(old, new, pairs, alike)
     _pair_equal(old, new, pairs, old.down, new.down)
     _pair_equal(old, new, pairs, old.up, new.up)
+    _pair_others(old, new, pairs, numbers)
+    if not _cost(old, new, pairs):
+        return pairs
+    _pair_names(old, new, by_name, lambda one, other: bool(old.call[one] == new.call[other]))
+    _pair_others(old, new, by_name, numbers)
+    return min(_followed(old, new, pairs), pairs, by_name, key=lambda found: _cost(old, new, found))
+
+
+def _pair_others(old: _Side, new: _Side, pairs: Pairs, numbers: dict[Hashable, int]) -> None:
+    """Pair nodes by those around them that have partners."""
     for _ in range(_ROUNDS):
         count = len(pairs)
         _pair_neighbourhoods(old, new, pairs, numbers)
@@ -62,7 +75,6 @@ def pair_nodes(a: Graph, b: Graph, renamed: Mapping[str, str], inputs_by_name: b
             break
     _pair_names(old, new, pairs, lambda x, y: (x.op, x.target) == (y.op, y.target))
     _pair_places(old, new, pairs)
-    return pairs
 
 
 class _Side:
@@ -108,6 +120,10 @@ class _Side:
     def token(self, node: Node) -> int:
         """A number for the call of a node and its module, which has the path that it had in the first graph."""
         return self.numbers["token", self.call[node], moved_path(node.module_path, self.moved)]
+
+    def read_by(self, node: Node) -> list[Hashable]:
+        """The nodes that a node reads, and the numbers of weights."""
+        return [self.weights.get(n, n) for n in self.reads[node]]
 
     def both(self) -> Colours:
         return {node: (self.down[node], self.up[node]) for node in self.nodes}
@@ -316,3 +332,55 @@ def _pair_places(old: _Side, new: _Side, pairs: Pairs) -> None:
     waiting.pop(None, None)
     found = {place(old, node, partner_of_old): node for node in left}
     pairs.update({one: waiting[key] for key, one in found.items() if key in waiting})
+
+
+# -- pairs that go with what they read -------------------------------------------------------------
+def _followed(old: _Side, new: _Side, pairs: Pairs) -> Pairs:
+    """The pairs, but for nodes of ``old`` whose partner reads other values than expected while an equal node without
+    a partner reads those: that is their partner. The values expected are the partners of those that they read, or
+    what an earlier reader reads instead."""
+    found = dict(pairs)
+    taken = set(pairs.values())
+    instead: dict[Hashable, Hashable] = {}
+    for node in old.nodes:
+        read, other = old.read_by(node), found.get(node)
+        if not read or node.op == "call_module" or node.is_impure():
+            continue
+        partners = [_partner(value, found) for value in read]
+        expected = [instead.get(value, partner) for value, partner in zip(read, partners)]
+        if other is None or new.read_by(other) not in (partners, expected):
+            known = None if None in expected else next((value for value in expected if isinstance(value, Node)), None)
+            readers = () if known is None else (reader for reader, _ in new.readers[known])
+            for reader in readers:
+                if reader not in taken and new.call[reader] == old.call[node] and new.read_by(reader) == expected:
+                    taken.discard(found.get(node))
+                    taken.add(reader)
+                    found[node] = other = reader
+                    break
+        for value, partner, now in zip(read, partners, new.read_by(other) if other is not None else ()):
+            if now != partner:
+                instead.setdefault(value, now)
+    return found
+
+
+def _partner(value: Hashable, pairs: Pairs) -> Hashable:
+    """What a value of the first graph is in the second: the partner of a node, and the same number for a weight."""
+    return pairs.get(value) if isinstance(value, Node) else value
+
+
+def _cost(old: _Side, new: _Side, pairs: Pairs) -> int:
+    """About how many nodes of both graphs a diff shows as removed, added or changed."""
+    taken = set(pairs.values())
+    reads = {node: [*zip(old.read_by(node), new.read_by(other))] for node, other in pairs.items()}
+    instead: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for before, after in (read for found in reads.values() for read in found):
+        instead[before].add(after)
+
+    def is_same(before: Hashable, after: Hashable) -> bool:
+        is_replaced = isinstance(before, Node) and (before not in pairs or after not in taken)
+        return _partner(before, pairs) == after or (is_replaced and len(instead[before]) == 1)
+
+    changed = (
+        old.call[n] != new.call[pairs[n]] or not all(is_same(*read) for read in found) for n, found in reads.items()
+    )
+    return len(old.nodes) + len(new.nodes) - 2 * len(pairs) + sum(map(bool, changed))

@@ -526,7 +526,7 @@ def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
 # -- long lines, broken as ruff breaks them --------------------------------------------------------
 def wrap_code(line: str, width: int = 100) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, broken at its outermost brackets as ruff
-    does; left as it is if there are none."""
+    does, or else before the operator of an assigned value; left as it is if there are none."""
     is_head = line.lstrip().startswith("def ")
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
@@ -534,8 +534,8 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     if not inner:
         left, _, right = line.partition(" = ")
-        is_long = len(line) > width and not found and " " in right
-        return [f"{left} = (", f"{indent}    {right}", f"{indent})"] if is_long else [line]
+        is_long = len(line) > width and " " in right and not (found and set(left) & {"'", '"'})
+        return [f"{left} = (", *operand_lines(f"{indent}    {right}", width), f"{indent})"] if is_long else [line]
     end, tail = line[start + 1 + len(inner) :], []
     if end.startswith(") for "):  # of a comprehension
         end, tail = end[:1], [indent + end[2:]]
@@ -551,7 +551,17 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     return [line[: start + 1], *broken, indent + end, *tail]
 
 
+def operand_lines(line: str, width: int) -> list[str]:
+    """``a + b`` as two lines if one would be too long."""
+    ends = [at for at, depth in _outside_quotes(line, 0) if depth == 0 and _OPERATOR.match(line, at)]
+    if len(line) <= width or len(ends) != 1:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return [line[: ends[0]], indent + line[ends[0] + 1 :]]
+
+
 _BRACKET = re.compile(r"[(\[{]")
+_OPERATOR = re.compile(r"(?<=\S) [-+*/%@&|^<>=!]+ ")
 
 
 def _inside(line: str, start: int) -> str | None:

@@ -47,6 +47,7 @@ from fxlite.show.text.pretty import (
     graph_text,
     node_line,
     node_lines,
+    operand_lines,
     origins,
     remark_on,
     remembering,
@@ -173,13 +174,15 @@ def _broken(code: str, comment: str, width: int, indent: str = "    ") -> list[s
 
 
 def broken_code(code: str, width: int) -> list[str]:
-    """A line of code in lines of at most ``width`` columns, as far as brackets allow; the call is below
-    the name if both together are too long."""
+    """A line of code in lines of at most ``width`` columns, as far as brackets and operators allow; the value is
+    below the name if both together are too long."""
     lines = wrap_code(code, width)
     left, sign, right = code.partition(" = ")
-    if len(lines[0]) > width and sign and lines[0].endswith("(") and len(left) + 4 <= width:
+    if len(lines[0]) > width and sign and lines[0][-1] in "([{" and len(left) + 4 <= width:
         indent = " " * (len(code) - len(code.lstrip()))
-        lines = [f"{left} = (", *wrap_code(f"{indent}    {right}", width), f"{indent})"]
+        value = f"{indent}    {right}"
+        parts = operand_lines(value, width)
+        lines = [f"{left} = (", *(parts if len(parts) > 1 else wrap_code(value, width)), f"{indent})"]
     return _filled(lines, width)
 
 
