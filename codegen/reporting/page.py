@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.console import plain_text
+from fxlite.base.console import plain_text, shrinking
 from fxlite.base.errors import FxliteError
 from fxlite.base.outside_text import markup
 from fxlite.codegen.reporting.facts import Facts, SourceLines
@@ -383,8 +383,8 @@ def _table(headings: Iterable[str], rows: Sequence[Sequence[str]], left: int) ->
 
 def _isolated(svg: str) -> str:
     """A picture in a shadow tree, so that its style does not affect the rest of the page."""
-    style = "<style>@media print { svg { max-width: 100%; height: auto; } }</style>"
-    return f'<div class="wide"><template shadowrootmode="open">{style}{svg}</template></div>'
+    style = "<style>@media print { svg { max-width: 100% !important; } }</style>"
+    return f'<div class="wide"><template shadowrootmode="open">{style}{shrinking(svg)}</template></div>'
 
 
 # -- rewrites --------------------------------------------------------------------------------------

@@ -227,12 +227,15 @@ def _table(table: Table) -> str:
 
 
 def picture_html(svg: str) -> str:
-    """A picture in a box. One that is wider than the window is shown smaller, down to half its size; what is larger
-    than the box after that scrolls."""
+    """A picture in a box that scrolls if it is large."""
     style = f"max-height: {_HIGHEST}px; overflow: auto"
+    return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{shrinking(svg)}</div>'
+
+
+def shrinking(svg: str) -> str:
+    """A picture for a page, smaller where the page is not wide enough, down to half its size."""
     (width,) = re.findall(r'^<svg [^>]*\bwidth="(\d+)"', svg)
-    shown = svg.replace("<svg ", f'<svg style="max-width: max(100%, {int(width) // 2}px); height: auto" ', 1)
-    return f'<div style="{style}" tabindex="0" role="group" aria-label="picture">{shown}</div>'
+    return svg.replace("<svg ", f'<svg style="max-width: max(100%, {int(width) // 2}px); height: auto" ', 1)
 
 
 def page_html(page: str, height: int, title: str) -> str:

@@ -31,6 +31,10 @@ _MOST_NAMES = 6  # rows whose names are printed beside their discs
 _LETTER = 6.8  # width of a character in pixels
 
 
+_Disc = tuple[str, float, float, float]  # name, place and radius
+_Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
 class _Scale:
     """A logarithmic scale with powers of ten from ``low`` to ``high`` over a number of pixels."""
 
@@ -113,11 +117,12 @@ def _lines(lines: list[tuple[str, float, float]], across: _Scale, upwards: _Scal
 
 def _discs(profile: Profile, rows: list[Row], across: _Scale, upwards: _Scale) -> Iterator[str]:
     total = profile.rows_seconds or 1.0
-    ordered = sorted(rows, key=lambda row: -row.median)
-    for place, row in enumerate(ordered):
+    placed: list[_Disc] = []
+    for row in sorted(rows, key=lambda row: -row.median):
         share = row.median / total
         x, y = across.at(_intensity(row)), _HEIGHT - upwards.at(row.flops_per_second or 1.0)
         radius = max(_SMALLEST, _LARGEST * math.sqrt(share))
+        placed.append((row.name, x, y, radius))
         colour: Colour = KINDS[kind_of(row.node)]
         reached = f", {reached_text(row.efficiency)} of what {row.bound} allows" if row.efficiency is not None else ""
         rate = quantity_text(row.flops_per_second or 0, "FLOP/s")
@@ -126,8 +131,28 @@ def _discs(profile: Profile, rows: list[Row], across: _Scale, upwards: _Scale) -
             f'<circle class="{css_class(colour)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
             f"<title>{markup(told)}</title></circle>"
         )
-        if place < _MOST_NAMES:
-            is_left = x + radius + len(row.name) * _LETTER > _WIDTH
-            yield note(
-                x - radius - 4 if is_left else x + radius + 4, y + 4, markup(row.name), "end" if is_left else "start"
-            )
+    yield from _names(placed)
+
+
+def _names(discs: list[_Disc]) -> Iterator[str]:
+    """The names of the largest discs, each beside its disc, above or below it, where it covers no disc and no name.
+    One for which there is no place is in the title of its disc alone."""
+    taken = [(x - radius, y - radius, x + radius, y + radius) for _, x, y, radius in discs]
+    for name, x, y, radius in discs[:_MOST_NAMES]:
+        length = len(name) * _LETTER
+        for left, base in (
+            (x + radius + 4, y + 4),
+            (x - radius - 4 - length, y + 4),
+            (x - length / 2, y - radius - 6),
+            (x - length / 2, y + radius + 13),
+        ):
+            box = (left, base - 10, left + length, base + 3)
+            is_inside = left >= 0 and box[1] >= 0 and box[2] <= _WIDTH and box[3] <= _HEIGHT
+            if is_inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                yield note(left, base, markup(name), "start")
+                break
+
+
+def _overlap(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -337,6 +337,18 @@ def test_axe_finds_nothing_serious(tmp_path: Path, page: str, dark: bool) -> Non
 
 
 @browser
+def test_a_narrow_window(tmp_path: Path, page: str) -> None:
+    """Plots fit the window or are half as large, and lines of a diff are as wide as the diff."""
+    with opened(tmp_path, page, size=(420, 800)) as found:
+        found.click("#tab-time")
+        widths = found.eval_on_selector_all("section.open svg", "all => all.map(s => s.getBoundingClientRect().width)")
+        assert widths and max(widths) <= 520
+        found.click("#tab-rewrites")
+        code = found.evaluate("() => document.querySelector('.rewrite.shown .row code').clientWidth")
+        assert code > 300
+
+
+@browser
 def test_slider_keeps_the_node_and_the_colours(tmp_path: Path, page: str) -> None:
     seen = in_browser(
         tmp_path,

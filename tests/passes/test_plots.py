@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from fxlite import passes
 from fxlite.base.errors import ArgumentError
 from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Profile
+from fxlite.passes.profiling.roofline import _names
 from fxlite.passes.quantize.planning.sensitivity import Choice, Layer, Sensitivity
 from fxlite.show.drawing.colours import css_class, dark, every_colour
 from tests import models
@@ -73,6 +75,16 @@ def test_the_largest_disc_has_most_of_the_time() -> None:
     profile = Profile("N", "python", 2, {}, (slow, *others), (1.0,), (1.0,), 0, ROOFS)
     discs = list(ElementTree.fromstring(profile.to_roofline()).iter(f"{SVG}circle"))
     assert told(max(discs, key=lambda c: float(c.get("r", "")))).startswith(f"{slow.name}: 1.00 s")
+
+
+def test_names_cover_no_disc_and_no_name() -> None:
+    """Discs at one place: some names stand on the other side, above or below, and the rest is left out."""
+    discs = [(f"layer_norm_{number}", 100.0 + number, 80.0, 4.0) for number in range(6)]
+    texts = [ElementTree.fromstring(text) for text in _names(discs)]
+    assert 3 <= len(texts) < 6
+    boxes = [(float(t.get("x", "")), float(t.get("y", "")), len(t.text or "") * 6.6) for t in texts]
+    for one, other in combinations(boxes, 2):
+        assert abs(one[1] - other[1]) >= 12 or one[0] + one[2] < other[0] or other[0] + other[2] < one[0]
 
 
 def test_a_roofline_says_what_it_lacks() -> None:
