@@ -322,8 +322,8 @@ def as_pass(item: Pass | str | Callable[..., Any]) -> Pass:
             raise PassError(str(error)) from error
         if found is None:
             names = sorted({*PASSES, *(p.name for p in installed_passes())})
-            hint = did_you_mean(item, names)
-            raise PassError(f"there is no pass {item!r}{hint}; known: {', '.join(names)}")
+            hint = did_you_mean(item, names) or f"; known: {', '.join(names)}"
+            raise PassError(f"there is no pass {item!r}{hint}")
         return found if isinstance(found, Pass) else Pass(found, item.split(":")[-1], "allclose")
     if not callable(item):
         raise PassError(f"a pass is a name or a function of a GraphModule, not {item!r}")

@@ -21,6 +21,7 @@ from typing import Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless
+from fxlite.base.errors import number_of
 from fxlite.base.location import Location, Scope
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -68,7 +69,7 @@ class Ledger(Printed, list[Refusal]):
 
     @property
     def about(self) -> str:
-        return f"{len(self)} refusals"
+        return f"{number_of(len(self), 'refusal')}"
 
     def __rich__(self) -> Any:
         if not self:

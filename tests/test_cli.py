@@ -309,7 +309,17 @@ def test_a_compiled_model_that_differs_is_an_error(
         (["trace", "nett.py:Net"], "there is no file nett.py; did you mean net.py?"),
         (["trace", "net.py:Nett"], "net.py has no 'Nett'; did you mean Net?"),
         (["trace", "net.py:xyz"], "it defines Net, NeedsArguments, Branching"),
-        (["trace", "net.py"], "'net.py' does not name a program; write FILE.py:NAME or FILE.fxl"),
+        (["trace", "net.py"], "write FILE.py:NAME or FILE.fxl; it defines Net, NeedsArguments, Branching"),
+        (["trace", "."], "'.' does not name a program; write FILE.py:NAME or FILE.fxl"),
+        (["trace", "nothing.py:Net"], "nothing.py has no 'Net'; it defines no function and no class"),
+        (["trace", "net.py:Net", "-w", "."], ". is a folder, not a file of weights"),
+        (
+            ["trace", "net.py:Net", "-i", X, "--draw", "net"],
+            "net: pictures are written as .svg, .html, .dot, .png or .pdf",
+        ),
+        (["trace", "net.py:Net", "-i", X, "--passes", ","], "--passes ',' names no pass"),
+        (["export", "net.py:Net", "net.png", "-i", X], "an ONNX model is a file net.onnx, not net.png"),
+        (["optimize", "net.py:Net", "-i", X, "--passes", "cse", "--yes"], "--yes is for --apply"),
         (["trace", "net.fxl"], "there is no file net.fxl"),
         (["trace", "net.py:number"], "neither a model nor a function: int"),
         (["trace", "net.py:NeedsArguments"], "name a function that makes one"),
@@ -318,7 +328,7 @@ def test_a_compiled_model_that_differs_is_an_error(
         (["trace", "net.py:Branching", "-i", "x=f32[3]"], "net.py:29: x.sum() > 0"),
         (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "z=f32[3]"], "no parameter 'z'"),
         (["trace", "net.py:function", "-i", "x=f32[3]", "-i", "x=f32[3]"], "--input x is given twice"),
-        (["trace", "net.py:Net", "-w", "none.safetensors"], "no file of weights none.safetensors"),
+        (["trace", "net.py:Net", "-w", "none.safetensors"], "there is no file none.safetensors"),
         (["trace", "net.py:Net", "-w", "net.py"], "net.py is not a safetensors file"),
         (["trace", "net.py:Net", "-w", "wrong.safetensors"], "unexpected: fc.weigth (did you mean fc.weight?)"),
         (["compile", "net.py:function", "-o", "out"], '--input "x=f32[...]" --input "y=f32[...]"'),
@@ -338,6 +348,7 @@ def test_errors_of_the_user(
     arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One message, no traceback, exit status 1."""
+    (folder / "nothing.py").write_text("")
     (folder / "broken.py").write_text("def f(:\n")
     fx.save_safetensors({"fc.weigth": np.zeros((3, 4), np.float32)}, "wrong.safetensors")
     status, _, err = run(capsys, *arguments)

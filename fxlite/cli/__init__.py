@@ -208,7 +208,7 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
     )
     import fxlite
 
-    parser.add_argument("--version", action="version", version=f"fxlite {fxlite.__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"fxlite {fxlite.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     chosen = next((word for word in given if not word.startswith("-")), None)
     for name, text in _COMMANDS.items():

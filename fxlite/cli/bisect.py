@@ -79,7 +79,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         _right(console, item.name, step.after, f"{'unchanged' if step.changes == '-' else step.changes}{checked}")
         for place, reason in found.unchecked if found is not None else ():
             console.print(f"       not checked: {escape(place)}: {escape(reason)}", soft_wrap=True)
-    console.print(f"[bold green]{number_of(len(passes), 'pass')}, none is wrong[/]")
+    verdict = "none is wrong" if len(passes) > 1 else "which is right"
+    console.print(f"[bold green]{number_of(len(passes), 'pass')}, {verdict}[/]")
     return 0
 
 

@@ -19,6 +19,7 @@ from fxlite.base.console import print_code, show
 from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import ProgramError, trace_program, unique
 from fxlite.cli.shared import (
+    WEIGHTS_HINT,
     backend_option,
     backend_options,
     data_option,
@@ -36,7 +37,7 @@ from fxlite.codegen.reporting import check_and_time as report
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.manager import PassManager
 from fxlite.show.node_cost import quantity_text
-from fxlite.show.text.reading import links
+from fxlite.show.text.reading import links, text_of
 
 #: The most lines of a graph that are printed; all of it is in graph.txt.
 MOST_LINES = 200
@@ -112,7 +113,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _print_graph(console: Console, module: GraphModule) -> None:
-    lines = module.graph.text(width=console.width).splitlines()
+    lines = text_of(module.graph, width=console.width, hint=WEIGHTS_HINT).splitlines()
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES
         middle = f"    # ... {left_out} more lines, which are in graph.txt ..."

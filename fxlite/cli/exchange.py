@@ -20,7 +20,7 @@ from rich.text import Text
 
 from fxlite.base.console import borderless, show
 from fxlite.base.errors import ArgumentError, number_of
-from fxlite.cli.shared import after_passes, passes_option, program_options, repeated, say
+from fxlite.cli.shared import UsageError, after_passes, passes_option, program_options, repeated, say
 
 
 # -- import ----------------------------------------------------------------------------------------
@@ -87,6 +87,8 @@ def export_run(options: argparse.Namespace, console: Console) -> int:
     from fxlite.cli.program_file import trace_program
     from fxlite.codegen.onnx.model import to_onnx
 
+    if not options.output.endswith(".onnx"):
+        raise UsageError(f"an ONNX model is a file {Path(options.output).stem}.onnx, not {options.output}")
     _, module = trace_program(options.program, options.weights, options.input)
     module = after_passes(module, options.passes)
     model = to_onnx(module, options.output, options.opset, options.external_data or None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from fxlite.base.errors import number_of
 from fxlite.cli.shared import UsageError, find_passes, numbers, passes_option, program_options, say
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     file, colon, name = options.program.rpartition(":")
     if not colon or not file.endswith(".py"):
         raise UsageError(f"{options.program} has no source to patch; give FILE.py:NAME")
+    if options.yes and not options.apply:
+        raise UsageError("--yes is for --apply")
     try:
         from fxlite.codegen.python.patch.patch import make_patch
     except ImportError as error:
@@ -96,7 +99,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _numbered(number: int, count: int) -> int:
     if not 1 <= number <= count:
-        raise UsageError(f"--hunks {number}: the diff has {count} hunks, counted from 1")
+        raise UsageError(f"--hunks {number}: the diff has {number_of(count, 'hunk')}, counted from 1")
     return number - 1
 
 

@@ -90,7 +90,9 @@ def load_program(text: str, weights: str | None = None, sources: Mapping[str, by
     else:
         path, colon, name = text.rpartition(":")
         if not colon or not path.endswith(".py"):
-            raise ProgramError(f"{text!r} does not name a program; write FILE.py:NAME or FILE.fxl")
+            is_source = text.endswith(".py") and Path(text).is_file()
+            near = _near_names(_run_file(text), "", Path(text).stem) if is_source else ""
+            raise ProgramError(f"{text!r} does not name a program; write FILE.py:NAME or FILE.fxl{near}")
         program = _instance(find_object(path, name, sources), text)
     if isinstance(program, Module):
         program.eval()
@@ -227,7 +229,7 @@ def _near_names(module: Any, name: str, own: str) -> str:
     if near := did_you_mean(name, public):
         return near
     programs = [n for n, v in public.items() if callable(v) and getattr(v, "__module__", None) == own]
-    return f"; it defines {', '.join(programs[:8])}" if programs else ""
+    return f"; it defines {', '.join(programs[:8]) or 'no function and no class'}"
 
 
 def _instance(found: Any, text: str) -> Any:
@@ -265,7 +267,8 @@ def _load_weights(program: Any, path: str) -> None:
     if not isinstance(program, Module):
         raise ProgramError("--weights: the program is a function, which has no weights")
     if not Path(path).is_file():
-        raise ProgramError(f"there is no file of weights {path}")
+        is_folder = Path(path).is_dir()
+        raise ProgramError(f"{path} is a folder, not a file of weights" if is_folder else f"there is no file {path}")
     try:
         program.load_state_dict(path)
     except StateDictError as error:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from fxlite.passes.base import Pass
 
 
+#: What the command line says below a graph whose weights are only counted.
+WEIGHTS_HINT = "fxlite trace --all-weights lists them"
+
+
 class UsageError(FxliteError):
     """The options of a command do not go together."""
 
@@ -113,8 +117,11 @@ def after_passes(module: GraphModule, text: str) -> GraphModule:
 
 def find_passes(text: str) -> list[Pass]:
     """The passes that ``text`` names, in order. Raises PassError for an unknown name, ProgramError
-    for a file that cannot be imported or has no such pass."""
-    return [_find(name.strip()) for name in text.split(",") if name.strip()]
+    for a file that cannot be imported or has no such pass, and UsageError if it names none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text and not names:
+        raise UsageError(f"--passes {text!r} names no pass; `fxlite passes` lists those that there are")
+    return [_find(name) for name in names]
 
 
 def _find(text: str) -> Pass:

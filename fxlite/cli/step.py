@@ -22,7 +22,7 @@ from rich.text import Text
 from fxlite.base.console import show
 from fxlite.base.errors import FxliteError, number_of
 from fxlite.cli.program_file import trace_program, unique
-from fxlite.cli.shared import data_option, find_passes, passes_option, program_options, size_option
+from fxlite.cli.shared import WEIGHTS_HINT, data_option, find_passes, passes_option, program_options, size_option
 from fxlite.codegen.program import example_inputs as examples
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import PassManager
@@ -231,7 +231,7 @@ class Viewer:
         else:
             self._rewrite(self.rewrites[self.place - 1])
         if self.with_graph:
-            print_graph(self.rewrites.program(self.place).graph, console=console)
+            print_graph(self.rewrites.program(self.place).graph, console=console, hint=WEIGHTS_HINT)
         if self.note:
             console.print(Text(self.note, style="yellow"), soft_wrap=True)
         if self.is_listed and not console.is_terminal:

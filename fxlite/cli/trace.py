@@ -9,7 +9,16 @@ import argparse
 
 from rich.console import Console
 
-from fxlite.cli.shared import UsageError, after_passes, checked_query, number, passes_option, program_options, say
+from fxlite.cli.shared import (
+    WEIGHTS_HINT,
+    UsageError,
+    after_passes,
+    checked_query,
+    number,
+    passes_option,
+    program_options,
+    say,
+)
 from fxlite.graph.graph import Graph
 
 
@@ -86,7 +95,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     elif options.tree:
         show(console, module.summary(options.depth))
     else:
-        print_graph(module.graph, full=options.full, weights=options.all_weights, console=console)
+        how = {"full": options.full, "weights": options.all_weights, "hint": WEIGHTS_HINT}
+        print_graph(module.graph, console=console, **how)
     return 0
 
 

@@ -22,7 +22,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import ArgumentError, GraphError, expect
+from fxlite.base.errors import ArgumentError, GraphError, expect, number_of
 from fxlite.base.outside_text import LONGEST_NAME
 from fxlite.graph.node import (
     NO_KWARGS,
@@ -59,7 +59,7 @@ class Journal:
         self._depth = 0
 
     def __repr__(self) -> str:
-        return f"<journal of {len(self.records)} edits, {len(self.labels)} to undo>"
+        return f"<journal of {number_of(len(self.records), 'edit')}, {len(self.labels)} to undo>"
 
     @property
     def version(self) -> tuple[int, int]:

@@ -322,7 +322,8 @@ class Recorder:
         programs = list(self._programs.values())
         compiled = [p for p in programs if p.compiled is not None]
         lines = [
-            f"{self.computations} computations; {len(programs)} structures are known, {len(compiled)} of them compiled"
+            f"{number_of(self.computations, 'computation')} of {number_of(len(programs), 'known structure')}, "
+            f"{len(compiled)} of them compiled"
         ]
         for p in sorted(programs, key=lambda p: -p.uses * p.nodes)[:10]:
             how = "compiled" if p.compiled is not None else p.failure or "interpreted"
@@ -330,7 +331,7 @@ class Recorder:
         if self.fallbacks:
             lines.append("computed by NumPy at once:")
             for (name, reason), count in self.fallbacks.most_common(20):
-                lines.append(f"  {name}, {count} times: {reason}")
+                lines.append(f"  {name}, {number_of(count, 'time')}: {reason}")
         return "\n".join(lines)
 
 

@@ -428,9 +428,8 @@ class Op(Facts):
         """Raise ArgumentError unless the arguments of a node are a call of this op in stored form, with all
         its operands and no others, and only known attributes."""
         if len(args) > len(self._tensor_names):
-            raise ArgumentError(
-                f"{self.name}{self.signature_text()} takes {len(self._tensor_names)} tensors, got {len(args)}"
-            )
+            most = number_of(len(self._tensor_names), "tensor")
+            raise ArgumentError(f"{self.name}{self.signature_text()} takes {most}, got {len(args)}")
         if self._plain_names is not None:
             if kwargs or len(args) < len(self._plain_names) or any(a is None for a in args):
                 self.bind(args, kwargs)  # raises an error that names the problem

@@ -44,7 +44,7 @@ class Diagnosis:
         return iter(self.problems)
 
     def __repr__(self) -> str:
-        return f"<Diagnosis: {len(self.problems)} problems>"
+        return f"<Diagnosis: {number_of(len(self.problems), 'problem')}>"
 
     def __str__(self) -> str:
         if not self.problems:

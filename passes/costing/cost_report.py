@@ -151,7 +151,7 @@ class CostTable(Printed):
 
     @property
     def about(self) -> str:
-        return f"{self.name} at {len(self.values)} values of {self.dim}"
+        return f"{self.name} at {number_of(len(self.values), 'value')} of {self.dim}"
 
     def column(self, quantity: str) -> list[Any]:
         """The values of a quantity, for plotting: ``table.column("flops")`` against ``table.values``."""

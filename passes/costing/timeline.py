@@ -289,7 +289,7 @@ class MemoryTimeline(Printed):
     @property
     def arena_text(self) -> str:
         """The size of the arena of a planned program, as text."""
-        slots = "" if self.is_packed else f" in {len(self.slots)} slots"
+        slots = "" if self.is_packed else f" in {number_of(len(self.slots), 'slot')}"
         return f"{self.peak:,} bytes{slots}"
 
     def to_svg(self, path: str | os.PathLike[str] | None = None) -> str:

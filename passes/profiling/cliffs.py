@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, number_of
 from fxlite.graph.graph import Node
 from fxlite.passes.profiling.tables import bound_text, heat, seconds_text
 from fxlite.scalar.functions import FUNCTIONS
@@ -57,7 +57,7 @@ class Cliffs(Printed, tuple[Cliff, ...]):
 
     @property
     def about(self) -> str:
-        return f"{len(self)} cliffs of {self.profile.name} in {self.profile.target.language}"
+        return f"{number_of(len(self), 'cliff')} of {self.profile.name} in {self.profile.target.language}"
 
     def __rich_console__(self, console: Any, options: Any) -> Iterable[Any]:
         profile, (share, reached) = self.profile, self.least

@@ -83,12 +83,12 @@ def fact_lines(profile: Profile) -> list[Text]:
     what += f" in {profile.target.language}"
     head = Text(f"{profile.name}: {what}, {threads}{sizes}", style="bold")
     plain = seconds_text(min(profile.plain_seconds))
-    overhead = f"costs {profile.overhead:+.1%}" if profile.overhead > 0 else "costs no measurable time"
+    overhead = f"{profile.overhead:.1%}" if profile.overhead > 0 else "no measurable time"
     rest = "" if profile.coverage > 0.9 else "\n       the rest: checking inputs, making results"
     together = seconds_text(profile.parts_seconds)
     lines = [
         f"call   {seconds_text(profile.seconds)} median of {calls}, least {seconds_text(min(profile.whole_seconds))}",
-        f"       measuring {overhead}: least without it {plain}",
+        f"       measuring adds {overhead}: the fastest call without it takes {plain}",
         f"parts  {together} together, {profile.coverage:.1%} of the call{rest}",
     ]
     if profile.roofs is not None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
 from fxlite.base.console import Printed, borderless
-from fxlite.base.errors import FxliteError, expect
+from fxlite.base.errors import FxliteError, expect, number_of
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -52,7 +52,7 @@ class Statistics(Printed, dict[str, RuleCount]):
 
     @property
     def about(self) -> str:
-        return f"{len(self)} rules"
+        return f"{number_of(len(self), 'rule')}"
 
     def __rich__(self) -> Any:
         table = borderless(("rule",), ("tries", "hits", "refused", "ms"), folded=0)

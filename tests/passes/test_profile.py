@@ -225,7 +225,7 @@ def test_coverage_and_overhead(net: fx.GraphModule) -> None:
     assert found.coverage == pytest.approx(0.8)
     assert found.overhead == pytest.approx(0.25)
     assert found.parts_seconds == found.rows_seconds == pytest.approx(0.01 * count)
-    assert "80.0% of the call\n       the rest" in str(found) and "measuring costs +25.0%" in str(found)
+    assert "80.0% of the call\n       the rest" in str(found) and "measuring adds 25.0%" in str(found)
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])
@@ -383,4 +383,4 @@ def test_no_share_of_a_roof_is_more_than_all_of_it(net: fx.GraphModule) -> None:
     assert any(row.efficiency is not None and row.efficiency > 2 for row in found.rows)
     text = plain_text(found)
     assert ">100%" in text and "the machine was busy" in text and not re.search(r"[1-9]\d{3,}%|[2-9]\d\d%", text)
-    assert "measuring costs no measurable time" in text
+    assert "measuring adds no measurable time" in text

@@ -96,12 +96,12 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
     try:
         model.ParseFromString(data)
     except Exception as error:  # protobuf's DecodeError, or the errors of its parser for bad text
-        raise ModelImportError(f"ONNX: {name} is damaged, or no ONNX file: {error}") from error
+        raise ModelImportError(f"ONNX: {name} is damaged, or not an ONNX file: {error}") from error
     wrong = _text_that_is_none(model)
     if wrong is not None:
         raise ModelImportError(f"ONNX: {name} is damaged: the {wrong} of a part of it is not text (UTF-8)")
     if not model.HasField("graph") or not model.opset_import:
-        raise ModelImportError(f"ONNX: {name} has no graph and opset; it is damaged, or no ONNX file")
+        raise ModelImportError(f"ONNX: {name} has no graph and opset; it is damaged, or not an ONNX file")
     return model, folder, name
 
 

@@ -26,7 +26,7 @@ from fxlite.graph.subgraph import SubGraph, bodies_of
 from fxlite.show.comparison.compare import bits_differ, differences, operands, same_array
 from fxlite.show.comparison.pairing import Pairs, call_key, moved_modules, moved_path
 from fxlite.show.node_cost import Cost, node_cost
-from fxlite.show.text.pretty import node_line, value_text
+from fxlite.show.text.pretty import node_line, value_text, without_bodies
 from fxlite.types.tensor_type import TensorType, type_of
 
 
@@ -111,9 +111,7 @@ def _changed(old: Node, new: Node, what: tuple[tuple[str, str, str], ...]) -> No
 
 def line(node: Node) -> str:
     """A node as a line of a diff, without its bodies."""
-    text = node_line(node)
-    for body in bodies_of(node).values():
-        text = text.replace(repr(body), "…")
+    text = without_bodies(node, node_line(node))
     return f"{text} = input" if node.op == "placeholder" else text
 
 

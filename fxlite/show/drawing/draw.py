@@ -50,7 +50,7 @@ def draw(graph: Graph, path: str | Path, **options: Unpack[Options]) -> None:
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         known = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-        raise DrawError(f"{path.name}: pictures are written as {known}, not {ending!r}")
+        raise DrawError(f"{path.name}: pictures are written as {known}" + (f", not {ending!r}" if ending else ""))
     if ending == ".svg":
         write_whole(path, to_svg(graph, **options))
     elif ending == ".html":

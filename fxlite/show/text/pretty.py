@@ -22,6 +22,7 @@ from fxlite.base import outside_text
 from fxlite.base.on_demand import is_expression, sympy
 from fxlite.graph.graph import Graph, Node, nodes_in
 from fxlite.graph.pytree import result_leaves, state_target
+from fxlite.graph.subgraph import bodies_of
 from fxlite.show.text.blocks import Writer
 from fxlite.show.text.words import USUAL, Words, words_of
 from fxlite.types import shapes
@@ -194,6 +195,13 @@ def node_line(node: Node, words: Words = USUAL) -> str:
     if node.op == "placeholder":
         return node.name + annotation_of(node.type)
     return f"{node.name}{annotation_of(node.type)} = {call_text(node, words)}"
+
+
+def without_bodies(node: Node, text: str) -> str:
+    """The text of a node, in which the bodies of a loop or condition are dots."""
+    for body in bodies_of(node).values():
+        text = text.replace(repr(body), "…")
+    return text
 
 
 def remark_on(output: Node) -> str:

@@ -30,7 +30,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fxlite.base import outside_text
 from fxlite.base.console import output_console, output_width, print_code, show
@@ -55,6 +55,7 @@ from fxlite.show.text.pretty import (
     value_text,
     weights_comment,
     with_comment,
+    without_bodies,
     wrap_code,
 )
 from fxlite.show.text.words import words_of
@@ -73,12 +74,19 @@ _WIDE, _NARROW = (24, 30), (14, 22)
 _NODES_WITH_LINES = ("call_function", "call_module")
 
 
-def text_of(graph: Graph, *, full: bool = False, weights: bool = False, width: int | None = None) -> str:
+def text_of(
+    graph: Graph,
+    *,
+    full: bool = False,
+    weights: bool = False,
+    width: int | None = None,
+    hint: str = "weights=True lists them",
+) -> str:
     """The text of a graph: for a reader with ``width`` columns, or exact (``full``). With ``weights``, all
-    weights are listed, however many there are."""
+    weights are listed, however many there are; where they are only counted, ``hint`` says how to see them."""
     if full:
         return graph_text(graph)
-    return "\n".join(_fitted(graph, width or output_width(), weights, fold=True, align=True))
+    return "\n".join(_fitted(graph, width or output_width(), weights, hint, fold=True, align=True))
 
 
 def code_text(graph: Graph) -> str:
@@ -95,12 +103,10 @@ def readable(module: GraphModule, width: int | None = None) -> str:
     return f"class {name}(nn.Module):\n{body}"
 
 
-def print_graph(
-    graph: Graph, *, full: bool = False, weights: bool = False, console: Console | None = None, width: int | None = None
-) -> None:
-    """Print the text of a graph; on a terminal, in colours and with links."""
+def print_graph(graph: Graph, *, console: Console | None = None, width: int | None = None, **how: Any) -> None:
+    """Print the text of a graph (see :func:`text_of`); on a terminal, in colours and with links."""
     console = console or output_console()
-    print_code(console, text_of(graph, full=full, weights=weights, width=width or console.width), links(graph))
+    print_code(console, text_of(graph, width=width or console.width, **how), links(graph))
 
 
 def print_readable(module: GraphModule) -> None:
@@ -123,7 +129,9 @@ def links(graph: Graph) -> dict[str, str]:
 
 
 # -- lines -----------------------------------------------------------------------------------------
-def _fitted(graph: Graph, width: int, weights: bool, fold: bool = False, align: bool = False) -> list[str]:
+def _fitted(
+    graph: Graph, width: int, weights: bool, hint: str = "", fold: bool = False, align: bool = False
+) -> list[str]:
     words = words_of(graph)
     lines = function_head(graph, words, width)
     for code, comment in first_lines(graph, words):
@@ -147,13 +155,13 @@ def _fitted(graph: Graph, width: int, weights: bool, fold: bool = False, align: 
                 lines += _broken(aligned, comment, width)
     if is_empty:
         lines.append("    pass")
-    return [*lines, *_weights(graph, width, weights)]
+    return [*lines, *_weights(graph, width, weights, hint)]
 
 
 def node_text(node: Node, width: int) -> str:
     """A node's line and its place, in lines of at most ``width`` columns."""
     origin = outside_text.comment(node.origin).strip() if node.op != "output" else ""
-    return "\n".join(_broken(node_line(node), origin, width, ""))
+    return "\n".join(_broken(without_bodies(node, node_line(node)), origin, width, ""))
 
 
 def _broken(code: str, comment: str, width: int, indent: str = "    ") -> list[str]:
@@ -217,7 +225,7 @@ def _columns(nodes: Sequence[Node], width: int) -> tuple[int, int]:
     return names, types
 
 
-def _weights(graph: Graph, width: int, all_of_them: bool) -> list[str]:
+def _weights(graph: Graph, width: int, all_of_them: bool, hint: str) -> list[str]:
     """The list of weights, or their number."""
     listed = weights_comment(graph, width)
     if all_of_them or len(listed) <= _LISTED_LINES:
@@ -225,7 +233,7 @@ def _weights(graph: Graph, width: int, all_of_them: bool) -> list[str]:
     types = {n.target: n.type for n in graph.nodes if n.op == "get_attr"}
     known = [math.prod(t.shape) for t in types.values() if isinstance(t, TensorType) and t.is_concrete]
     size = f" with {number_of(sum(known), 'element')}" if len(known) == len(types) else ""
-    text = f"{number_of(len(types), 'weight')}{size}, not listed: weights=True lists them"
+    text = f"{number_of(len(types), 'weight')}{size}, not listed: {hint}"
     return textwrap.wrap(text, width, initial_indent="    # ", subsequent_indent="    #   ")
 
 
@@ -324,6 +332,6 @@ def _table_row(node: Node) -> dict[str, str]:
     elif node.op == "output":
         value, origin = value_text(node.args[0]), ""
     else:
-        value, origin = call_text(node), node.origin
+        value, origin = without_bodies(node, call_text(node)), node.origin
     type = type_text(node.type) if node.type is not None else ""
     return {"opcode": node.op, "name": node.name, "type": type, "value": value, "origin": origin}

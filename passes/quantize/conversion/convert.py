@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import FxliteError
+from fxlite.base.errors import FxliteError, number_of
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.ledger import refuse
@@ -176,9 +176,9 @@ def _check_calibration(prepared: GraphModule) -> None:
     unseen = {id(module): module for module in found if module is not None and not module.values}
     if unseen:
         listed = "\n  ".join(f"{module.of}: {module.seen()}" for module in unseen.values())
+        some = f"{number_of(len(unseen), 'observer')} {'is' if len(unseen) == 1 else 'are'}"
         raise QuantizationError(
-            f"{len(unseen)} observers are not calibrated; call the prepared module on data that "
-            f"reaches them, then convert it:\n  {listed}"
+            f"{some} not calibrated; call the prepared module on data that reaches them, then convert it:\n  {listed}"
         )
 
 

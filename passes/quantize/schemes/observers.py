@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.checked import checked
-from fxlite.base.errors import ShapeError
+from fxlite.base.errors import ShapeError, number_of
 from fxlite.nn.module import Module
 from fxlite.passes.quantize.schemes.scheme import QConfigError, QuantizationError, Scheme, parameters
 
@@ -249,7 +249,7 @@ class Observer(Module):
             low, high = np.min(self.low), np.max(self.high)
             return f"{int(self.values):,} values in {low:.4g}..{high:.4g}"
         if self.empty_batches:
-            return f"{int(self.empty_batches)} empty batches"
+            return number_of(int(self.empty_batches), "empty batch")
         return "no data"
 
     def calculate_qparams(self) -> tuple[Any, Any]:

@@ -385,7 +385,7 @@ def test_uncalibrated_observers_are_all_listed() -> None:
     message = str(caught.value)
     assert "2 observers are not calibrated" in message
     assert "x (test_convert.py:" in message and "relu (test_convert.py:" in message
-    assert "1 empty batches" in message
+    assert "1 empty batch" in message
 
 
 def test_only_what_was_prepared_is_converted() -> None:

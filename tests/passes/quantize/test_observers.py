@@ -204,7 +204,7 @@ def test_zeros_alone_have_the_scale_one() -> None:
 def test_empty_batches_do_not_count() -> None:
     seen = observer("mse")
     seen(np.zeros((0, 4), np.float32))
-    with pytest.raises(q.QuantizationError, match=r"not calibrated: the value \(1 empty batches\)"):
+    with pytest.raises(q.QuantizationError, match=r"not calibrated: the value \(1 empty batch\)"):
         seen.calculate_qparams()
     seen(np.ones((1, 4), np.float32))
     assert "4 values in 1..1" in repr(seen)
