@@ -540,6 +540,12 @@ def test_help_has_an_example_that_is_right(command: str, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("command", _COMMANDS)
+def test_help_fits(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, run(capsys, command, "--help")[1].splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_an_option_may_stand_beside_the_one_that_it_is_for(command: str) -> None:
     (commands,) = (a for a in _parser([command])._actions if isinstance(a, argparse._SubParsersAction))
     parser = commands.choices[command]

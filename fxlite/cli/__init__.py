@@ -92,7 +92,10 @@ _COMMANDS = {
 }
 
 #: Exit statuses of commands whose meaning differs from 0 success, 1 a fault and 2 wrong arguments.
-_STATUS = {"doctor": "Status: 0 all that is needed works, 1 something does not."}
+_STATUS = {
+    "check": "Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are wrong.",
+    "doctor": "Status: 0 all that is needed works, 1 something does not.",
+}
 
 #: Commands that read neither programs nor graphs.
 _READ_NO_PROGRAM = ("new-pass", "migrate", "import", "weights", "info", "doctor", "completion")
@@ -226,12 +229,10 @@ def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
             command.add_argument("--debug", action="store_true", help="show tracebacks of errors")
             is_raw = command.formatter_class is argparse.RawDescriptionHelpFormatter
             rest = command.epilog if is_raw else _filled(command.epilog or "")
-            if command.description and not is_raw:
-                command.description = _filled(command.description)
+            command.description = _filled(command.description or f"{text[0].upper()}{text[1:]}.")
             example = f"example:\n{_example(_EXAMPLES[name])}"
-            command.epilog = "\n\n".join(filter(None, [example, rest, _STATUS.get(name)]))
+            command.epilog = "\n\n".join(filter(None, [example, rest, _filled(_STATUS.get(name, ""))]))
             command.formatter_class = argparse.RawDescriptionHelpFormatter
-            command.description = command.description or f"{text[0].upper()}{text[1:]}."
             run = getattr(found, f"{start}run")
             command.set_defaults(run=run, trouble=2 if name == "diff" else 1)
     return parser

@@ -35,18 +35,21 @@ from fxlite.types.shapes import Dim
 
 _QUERIES = """\
 queries:
-  conv2d                        calls of an op; placeholder, get_attr, output; * for any node
-  conv2d > relu                 a relu that reads a conv2d; >> through any number of nodes
-  (conv1d|conv2d)               one or the other
-  batch_norm[training=True]     by an attribute or operand: = != < <= > >=, or [bias] alone
-  [dtype=f64] [shape=f32[B,3,*,*]] [rank=4] [bytes>1MB]     by the type of the result
+  conv2d                      calls of an op; placeholder, get_attr, output;
+                              * for any node
+  conv2d > relu               a relu that reads a conv2d; >> at any distance
+  (conv1d|conv2d)             one or the other
+  batch_norm[training=True]   by an attribute or operand: = != < <= > >=,
+                              or [bias] alone
+  [dtype=f64] [rank=4] [bytes>1MB] [shape=f32[B,3,*,*]]
+                              by the type of the result
   :users(>1) :constant :random :dead :first :last :not(...)
-  :in("layers.*.attn") :at("model.py:31")                   by module, by line
-  module("encoder.*") a > b     a chain inside a module
-  a > b, c                      several queries
-  pydoc fxlite.show.query                   the whole language
+  :in("layers.*.attn")        by module
+  :at("model.py:31")          by line
+  module("encoder.*") a > b   a chain inside a module
+  a > b, c                    several queries
 
-Status: 0 all checks passed, 1 one failed or the program is at fault, 2 the arguments are.
+`pydoc fxlite.show.query` shows the whole language.
 """
 
 

@@ -189,12 +189,14 @@ Turn a float program into one of 8-bit (or 4-bit) integers, and report what beca
 stayed float and why, and how far the results are from the float ones."""
 
 _QUANTIZE_EXAMPLES = """\
-examples:
+more examples:
   fxlite quantize model.py:Net -i "x=f32[B,64]" --scheme dynamic_int8 -o net.fxl
-  fxlite quantize model.py:Net -i "x=f32[B,64]" --data calib.npz --scheme static_int8 -o net.fxl
+  fxlite quantize model.py:Net -i "x=f32[B,64]" --data calib.npz \\
+      --scheme static_int8 -o net.fxl
   fxlite quantize model.py:Net -i "x=f32[B,64]" --data calib.npz --min-sqnr 30 \\
       --write-plan plan.toml -o net.fxl
-  fxlite quantize model.py:Net -i "x=f32[B,64]" --data calib.npz --plan plan.toml -o net.fxl
+  fxlite quantize model.py:Net -i "x=f32[B,64]" --data calib.npz \\
+      --plan plan.toml -o net.fxl
   fxlite compile net.fxl -o out/          the result as C
 
 schemes:
@@ -227,7 +229,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=positive, default=32, metavar="N", help="size of a batch along a named dim; default 32"
     )
     how = parser.add_argument_group("how", "one of --scheme, --plan, or a budget")
-    how.add_argument("--scheme", choices=SCHEMES, help="one scheme for all layers; only static_int8 needs --data")
+    how.add_argument(
+        "--scheme",
+        choices=SCHEMES,
+        metavar="SCHEME",
+        help="one scheme for all layers, listed below; only static_int8 needs --data",
+    )
     how.add_argument(
         "--plan", metavar="FILE.toml", help="a scheme for each layer, as written by --write-plan and perhaps edited"
     )

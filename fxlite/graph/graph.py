@@ -327,7 +327,7 @@ class Graph:
         ``graph.call_method("reshape", (x, -1))``. Raises TraceError for a method that arrays do not
         have, and GraphError if ``args`` is empty."""
         if not args:
-            raise GraphError(f"{method_name} is called on no array: it is the first of args")
+            raise GraphError(f"{method_name} has no array that it is called on: that is the first of args")
         made = above("call_method")(self, method_name, args, kwargs or {})
         if type_expr is not None and made.type is None:
             made.type = type_expr

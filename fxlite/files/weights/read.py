@@ -58,7 +58,7 @@ def weight_entries(path: str | os.PathLike[str]) -> list[Entry]:
         entries = _of_archive(file)
     elif start.startswith(b"\x80") and b"}" in start[:8]:
         raise FileFormatError(
-            f"{name} is a pickle, but none of torch.save; pickles are not read, because they run code"
+            f"{name} is a pickle, but not one of torch.save; other pickles are not read, because they run code"
         )
     else:
         entries = [_entry(key, array) for key, array in load_safetensors(path, mapped=True).items()]
