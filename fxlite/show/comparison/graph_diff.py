@@ -328,11 +328,19 @@ def _change_elements(change: NodeChange) -> Iterator[str]:
     bodies = _body_diffs(change)
     if change.what:
         yield f'<div class="note">{markup("; ".join(_facts(change, bodies)))}</div>'
+    if bodies and change.old_text == change.new_text:
+        yield _row_element(" ", "", change.new_text, _place(change.node) + costs)
+        yield from _body_elements(bodies)
+        return
     if change.old is not None:
         side = _place(change.old) + (costs if change.new is None else "")
         yield _row_element("-", "removed", change.old_text, side)
     if change.new is not None:
         yield _row_element("+", "added", change.new_text, _place(change.new) + costs)
+    yield from _body_elements(bodies)
+
+
+def _body_elements(bodies: Mapping[str, GraphDiff]) -> Iterator[str]:
     for name, found in bodies.items():
         yield f'<div class="note">{name}</div><div class="body">'
         yield from row_elements(found)

@@ -534,7 +534,7 @@ def compile_forward(graph: Graph, name: str) -> Callable[..., Any]:
 # -- long lines, broken as ruff breaks them --------------------------------------------------------
 def wrap_code(line: str, width: int = 100) -> list[str]:
     """A line of Python in lines of at most ``width`` columns, broken at its outermost brackets as ruff
-    does, or else before the operator of an assigned value; left as it is if there are none."""
+    does; left as it is if there are none."""
     is_head = line.lstrip().startswith("def ")
     found = _BRACKET.search(line, 0 if is_head else line.find(" = ") + 1)
     start = found.start() if found else 0
@@ -542,8 +542,8 @@ def wrap_code(line: str, width: int = 100) -> list[str]:
     indent = " " * (len(line) - len(line.lstrip()))
     if not inner:
         left, _, right = line.partition(" = ")
-        is_long = len(line) > width and " " in right and not (found and set(left) & {"'", '"'})
-        return [f"{left} = (", *operand_lines(f"{indent}    {right}", width), f"{indent})"] if is_long else [line]
+        is_long = len(line) > width and not found and " " in right
+        return [f"{left} = (", f"{indent}    {right}", f"{indent})"] if is_long else [line]
     end, tail = line[start + 1 + len(inner) :], []
     if end.startswith(") for "):  # of a comprehension
         end, tail = end[:1], [indent + end[2:]]

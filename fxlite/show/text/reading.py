@@ -186,7 +186,8 @@ def broken_code(code: str, width: int) -> list[str]:
     below the name if both together are too long."""
     lines = wrap_code(code, width)
     left, sign, right = code.partition(" = ")
-    if len(lines[0]) > width and sign and lines[0][-1] in "([{" and len(left) + 4 <= width:
+    is_long = len(lines[0]) > width or (lines[0].endswith(" = (") and len(lines[1]) > width)
+    if is_long and sign and len(left) + 4 <= width:
         indent = " " * (len(code) - len(code.lstrip()))
         value = f"{indent}    {right}"
         parts = operand_lines(value, width)
