@@ -457,9 +457,10 @@ def form_of(group: Group) -> Form:
     beside = None if group.beside is None else repr(group.beside.kwargs)
     if group.kind == "control":
         beside = group.root.name  # no other group has the same text
-    key = (number[group.root], anchor, beside, bool(group.taken), *parts, *map(_operand_key, operands))
-    taken = [cuts.get(node, (0, 0)) for node in operands]
-    return Form(key, tuple(operands), tuple(p for p, _ in taken), tuple(s for _, s in taken))
+    over = tuple((number.get(value), operands.get(operand)) for value, operand in group.taken.items())
+    key = (number[group.root], anchor, beside, over, *parts, *map(_operand_key, operands))
+    places = [cuts.get(node, (0, 0)) for node in operands]
+    return Form(key, tuple(operands), tuple(p for p, _ in places), tuple(s for _, s in places))
 
 
 def _cut(member: Node, source: Node) -> tuple[int, Dim] | None:

@@ -99,3 +99,18 @@ def test_an_index_out_of_range_is_found_in_a_shared_kernel() -> None:
     compare("c", function(good, good, table), program(good, good, table))
     with pytest.raises(IndexError, match="index 7 is out of bounds for size 5"):
         function(good, good + 7, table)
+
+
+def test_values_over_different_operands_have_functions_of_their_own() -> None:
+    """Of ``where(c, new, a)`` and ``where(c, b, new)``, each lies over another operand."""
+
+    def program(a: Any, b: Any) -> Any:
+        one = a if a.sum() > b[0] else b
+        one[::2] = 0
+        return one
+
+    for sign in (1, -1):
+        eager, own = ([array(6), sign * (abs(array(7)[:6]) + 5)] for _ in range(2))
+        function = fx.compile(program, *own)
+        compare("c", function(*own), program(*eager))
+        compare("what is written", own, eager)
