@@ -202,6 +202,59 @@ def test_refused(program: Any) -> None:
     TABLE[:] = np.arange(4.0)  # the diagnosis goes on behind an error, as the program would
 
 
+class Holder:
+    value: Any = None
+
+
+def of_another_shape(x: Any) -> Any:
+    out = np.zeros(4)
+    for row in x:
+        if row[0] > 3:
+            out = row
+    return out
+
+
+def nothing_at_first(x: Any) -> Any:
+    out = None
+    for i in range(len(x)):
+        if x[i, 0] > 3:
+            out = x
+    return out
+
+
+def item_of_another_shape(x: Any) -> Any:
+    found = {"best": 0}
+    for i in range(len(x)):
+        if x[i, 0] > 3:
+            found["best"] = x
+    return found["best"]
+
+
+def attribute_of_another_shape(x: Any) -> Any:
+    holder = Holder()
+    holder.value = np.zeros(3)
+    for i in range(len(x)):
+        if x[i, 0] > 3:
+            holder.value = x
+    return holder.value
+
+
+@pytest.mark.parametrize(
+    "program", [of_another_shape, nothing_at_first, item_of_another_shape, attribute_of_another_shape]
+)
+def test_what_a_loop_that_carries_nothing_leaves_in_doubt(program: Any) -> None:
+    """No round hands anything to the next one; what stands in the name after the loop is not what stood there before."""
+    with pytest.raises(TraceError, match="where the condition is true") as caught:
+        fx.symbolic_trace(program, "f64[M,N]")
+    assert "test_control_refused.py:" in str(caught.value)
+    x = np.arange(12.0).reshape(3, 4)
+    try:
+        found = fx.jit(program)(x)
+    except TraceError:
+        return
+    np.testing.assert_array_equal(found, program(x))
+
+
 def test_what_nobody_reads_is_no_error() -> None:
     def program(x: Any) -> Any:
         if x[0] > 0:

@@ -507,9 +507,7 @@ class Loop:
                 "a while loop has no end: its condition is always true, and nothing leaves it",
                 "leave it with break or return",
             )
-        if not carried:
-            return Outcome()  # the loop leaves nothing behind
-        nodes = self._record(condition, way, carried)
+        nodes = self._record(condition, way, carried) if carried else []
         results = iter([as_value(self.tracer, n, k) for n, (_, _, k) in zip(nodes, carried)])
         found = Outcome(value=outcome.value)
         for name in self.leaving:
