@@ -243,7 +243,7 @@ def attribute_of_another_shape(x: Any) -> Any:
     "program", [of_another_shape, nothing_at_first, item_of_another_shape, attribute_of_another_shape]
 )
 def test_what_a_loop_that_carries_nothing_leaves_in_doubt(program: Any) -> None:
-    """No round hands anything to the next one; what stands in the name after the loop is not what stood there before."""
+    """No round hands anything to the next one; the name may stand for something else after the loop."""
     with pytest.raises(TraceError, match="where the condition is true") as caught:
         fx.symbolic_trace(program, "f64[M,N]")
     assert "test_control_refused.py:" in str(caught.value)
