@@ -86,22 +86,26 @@ def _array_of_list(tracer: Tracer, name: str, value: Any) -> Any:
 
 def with_sizes_as_tensors(tracer: Tracer, op: Op, bound: dict[str, Any]) -> dict[str, Any]:
     """Convert named sizes among the operands to tensors. At run time such a size is a Python int, so it takes the
-    dtype of the other operands, as in ``x / x.shape[0]``. Comparisons use the number itself."""
+    dtype of the other operands, as in ``x / x.shape[0]``; beside Python numbers only, it is one of these. Comparisons
+    use the number itself."""
     operands = list(op.tensors(bound))
     if not any(isinstance(v, NamedDim) for v in operands):
         return bound
+    numbers = [hasattr(v, "python_type") for v in operands if is_traced(v)]
     strong = [
         v.type.dtype if is_traced(v) else dtypes.of_value(v)
         for v in operands
-        if is_traced(v) or isinstance(v, (np.ndarray, np.generic))
+        if (is_traced(v) and not hasattr(v, "python_type")) or isinstance(v, (np.ndarray, np.generic))
     ]
     compares = op.name in COMPARISONS
     dtype = dtypes.int64 if compares or not strong else dtypes.result_type(*strong, 1)
 
     def convert(value: Any) -> Any:
-        if isinstance(value, NamedDim):
-            return tracer.proxy(tracer.size_as_tensor(value, dtype))
-        return value
+        if not isinstance(value, NamedDim):
+            return value
+        if any(numbers) and not strong:
+            return tracer.number_of_size(value)
+        return tracer.proxy(tracer.size_as_tensor(value, dtype))
 
     return op.map_tensors(convert, bound)
 

@@ -252,7 +252,7 @@ def _array(tracer: Tracer, object: Any, dtype: Any = None, copy: Any = True, ndm
 def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> Any:
     """A value, or nested lists and tuples of values, numbers and sizes, as one traced array with ``dtype``, or with
     the dtype that NumPy chooses."""
-    if isinstance(value, (list, tuple)) and value:
+    if isinstance(value, (list, tuple)) and value and holds_computed(value):
         parts = [stacked(tracer, part, dtype) for part in value]
         if dtype is None:
             wanted = dtypes.result_type(*(part.type.dtype for part in parts))
@@ -260,7 +260,7 @@ def stacked(tracer: Tracer, value: Any, dtype: dtypes.DType | None = None) -> An
         return lookup("stack")(parts)
     if isinstance(value, NamedDim):
         return tracer.size(value) if dtype is None else tracer.size_as_tensor(value, dtype)
-    array = tracer.constant(np.zeros(0) if isinstance(value, (list, tuple)) else value)
+    array = tracer.constant(np.asarray(value) if isinstance(value, (list, tuple)) else value)
     return array if dtype is None else lookup("cast")(array, dtype)
 
 
@@ -268,10 +268,36 @@ class Items(list[Any]):
     """A list or tuple of arrays and numbers, for reading it at a traced position."""
 
     def __getitem__(self, place: Any) -> Any:
-        return one_of(stacked(place.tracer, [*self])[place], [*self], place)
+        return item_at(place.tracer, [*self], place)
 
 
-def one_of(found: Any, values: Sequence[Any], place: Any) -> Any:
+def are_python_numbers(values: Iterable[Any]) -> bool:
+    """Whether all values are Python numbers, known or not."""
+    return all(hasattr(v, "python_type") or type(v) in (*dtypes.NUMBERS, NamedDim) for v in values)
+
+
+def item_at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
+    """The item of a list at a traced position: an array, a number, or a list or tuple of these."""
+    first = values[0]
+    if all(isinstance(v, (tuple, list)) and type(v) is type(first) and len(v) == len(first) for v in values):
+        parts = [item_at(tracer, part, place) for part in zip(*values)]
+        made = type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        if type(first) is list:  # a change of one of them would have to show in the other
+            tracer.one_of_several.update((id(value), value) for value in (made, *values))
+            tracer.needs_flow = tracer.was_asked = True  # captured control flow sees changes of lists
+        return made
+    kinds = (np.ndarray, np.generic, *dtypes.NUMBERS, NamedDim)
+    other = next((type(v).__name__ for v in values if not (is_traced(v) or isinstance(v, kinds))), None)
+    if other is not None:
+        raise tracer.error(
+            f"an item of a list is taken at a position that is not known while tracing, and one is a {other}",
+            "let all be arrays and numbers, or lists and tuples of as many of these; or choose between results with if",
+        )
+    found = stacked(tracer, values)[place]
+    return tracer.python_number(found) if are_python_numbers(values) else _one_of(found, values, place)
+
+
+def _one_of(found: Any, values: Sequence[Any], place: Any) -> Any:
     """``found``, the item of a list at a traced position. An array is the one in the list: a write into one of them is
     one into the other."""
     if not found.type.shape:
@@ -521,8 +547,7 @@ def _extreme(relation: str) -> Call:
                 best = lookup("where")(better, value, best)
             elif better:  # both are known numbers, which keep their types
                 best = value
-        are_python = all(hasattr(v, "python_type") or type(v) in (bool, int, float, NamedDim) for v in values)
-        return tracer.python_number(best) if are_python else best
+        return tracer.python_number(best) if are_python_numbers(values) else best
 
     return call
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, fresh_array, with_stacked
+from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, Items, fresh_array, with_stacked
 from fxlite.tracing.capture.ordering import ORDERED
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
@@ -185,7 +185,7 @@ class Caller:
             return owner
         if kind is np.ndarray:
             return tracer.constant(owner) if _is_position(index) else owner
-        return tracer.constant(np.asarray(owner)) if is_traced(index) and _are_numbers(owner) else owner
+        return Items(owner) if is_traced(index) and _are_numbers(owner) else owner
 
     def text(self, value: str) -> Any:
         """A text that the program composes."""

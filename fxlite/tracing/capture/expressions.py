@@ -423,6 +423,10 @@ class Expressions(Caller):
         return result
 
     def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        owner = getattr(function, "__self__", None)
+        if type(owner) is list and function.__name__ == "sort" and not args:
+            owner[:] = self.call(sorted, [*owner], **kwargs)
+            return None
         if (
             type(function) is BuiltinFunctionType
             and len(args) == 1
@@ -455,8 +459,8 @@ class Expressions(Caller):
         tracer = active_tracer.get()
         if tracer is not None and is_open(owner):
             owner = as_array(tracer, owner)
-        elif type(owner) in (list, tuple) and owner and _is_unknown(index) and any(map(is_traced, owner)):
-            owner = Items(owner) if all(map(is_leaf, owner)) else owner
+        elif type(owner) in (list, tuple) and owner and _is_unknown(index):
+            owner = Items(owner)
         return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
 
     def rounds(self, values: Any) -> Any:

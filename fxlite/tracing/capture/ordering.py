@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.state import is_traced
-from fxlite.ops.op import lookup
-from fxlite.tracing.capture.answers import BUILTINS, one_of, stacked
+from fxlite.tracing.capture.answers import BUILTINS, item_at, stacked
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -49,30 +48,13 @@ def _order(tracer: Tracer, keys: Sequence[Any], reverse: bool) -> Any:
     return (len(keys) - 1 - places)[::-1] if reverse else places
 
 
-def _at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
-    """The value at a traced position."""
-    first = values[0]
-    if all(isinstance(v, (tuple, list)) and type(v) is type(first) and len(v) == len(first) for v in values):
-        parts = [_at(tracer, part, place) for part in zip(*values)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    if not all(is_traced(v) or isinstance(v, (*_NUMBERS, np.number, np.bool_, np.ndarray, NamedDim)) for v in values):
-        raise tracer.error(
-            f"values that are neither arrays nor numbers ({type(first).__name__}) are put in an order that is not "
-            "known while tracing",
-            "order positions: np.argsort(keys)",
-        )
-    found = one_of(lookup("take")(stacked(tracer, list(values)), place, axis=0), values, place)
-    is_number = all(type(v) in _NUMBERS or hasattr(v, "python_type") for v in values)
-    return tracer.python_number(found) if is_number else found
-
-
 def _sorted(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``sorted(values, key=f, reverse=True)``"""
     values, keys = _with_keys(args, kwargs) if len(args) == 1 else ([], [])
     if not any(map(_holds_traced, keys)):
         return function(values, **kwargs) if len(args) == 1 else function(*args, **kwargs)
     order = _order(tracer, keys, bool(kwargs.get("reverse", False)))
-    return [_at(tracer, values, order[number]) for number in range(len(values))]
+    return [item_at(tracer, values, order[number]) for number in range(len(values))]
 
 
 def _with_keys(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -89,7 +71,7 @@ def _extreme(function: Any, reverse: bool) -> Callable[..., Any]:
             return function(values, **kwargs)
         if keys is values and not any(isinstance(k, (tuple, list)) for k in keys):
             return BUILTINS[function](tracer, function, (values,), {})
-        return _at(tracer, values, _order(tracer, keys, reverse)[0])
+        return item_at(tracer, values, _order(tracer, keys, reverse)[0])
 
     return call
 
