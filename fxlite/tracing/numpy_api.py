@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.errors import FxliteError
+from fxlite.base.location import with_place
 from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
@@ -27,6 +29,7 @@ from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.numpy_functions import value_type
 from fxlite.tracing.selections import compact
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_SELECTED
+from fxlite.tracing.selections.written import FUNCTIONS as WRITING
 from fxlite.tracing.writes.in_place import copyto, fill, store
 from fxlite.tracing.writes.scatter import update_at
 from fxlite.tracing.writes.shared_memory import fresh
@@ -239,6 +242,12 @@ def call_ufunc(tracer: Tracer, ufunc: Any, method: str, inputs: tuple[Any, ...],
     if method == "reduce" and where is not True:
         kwargs["where"], where = where, True
     result = _located(tracer, name, implementation, (ufunc, *inputs), kwargs)
+    if result is NotImplemented and getattr(np, ufunc.__name__, None) is not ufunc:
+        raise tracer.error(
+            f"{ufunc.__name__} is a ufunc that is not NumPy's own, of which only the results are known",
+            "for a function of Python use np.vectorize(f, otypes=[float]), which is traced, and not np.frompyfunc, "
+            "which makes arrays of objects; or write it with NumPy's functions",
+        )
     if result is NotImplemented:
         raise tracer.error(
             f"{name} has no fxlite op", f"write it with these: {', '.join(sorted(u.__name__ for u in _UFUNCS))}"
@@ -319,7 +328,7 @@ def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     update_at(a, indices, b, ufunc, _COMPUTED.get(ufunc))
 
 
-OF_SELECTED["at"] = _at
+OF_SELECTED |= {"at": _at, **WRITING}
 
 
 _UFUNC_METHODS: dict[str, Callable[..., Any]] = {
@@ -461,8 +470,11 @@ def _located(tracer: Tracer, name: str, implementation: Callable[..., Any], args
         args, kwargs = settled, options
     try:
         return implementation(*args, **kwargs)
-    except (TypeError, ValueError) as error:
-        if error.__class__ in (TypeError, ValueError):  # errors of fxlite already have a line
+    except FxliteError as error:
+        known = error.details is not None and error.details.location is not None
+        raise error if known else with_place(error, tracer.place()) from None
+    except (TypeError, ValueError, IndexError) as error:
+        if error.__class__ in (TypeError, ValueError, IndexError, np.exceptions.AxisError):
             raise tracer.error(f"{name}: {error}") from error
         raise
 

@@ -290,7 +290,24 @@ def parts_of_complex_numbers(x: Any) -> Any:
     return z, z.real, w
 
 
+def functions_into_views(x: Any) -> Any:
+    """Views whose flattened form is a copy."""
+    y = np.stack([x, x + 1, x * 2])
+    np.put(y[:, 1], [0, 2], x[0, :2])
+    np.put(y.T, [1, 5], x[1, 0])
+    np.put(y[::2, ::-1], [0, 3, -1], [7.0, 8.0])
+    y.T.put([2, 3], x[1, :2])
+    np.place(y[0].T, y[0].T > 5, x[0])
+    y[1, :, 1:].flat = x[1, :2]
+    y[2].T.flat[[0, 2, 1]] = [4, 3]
+    np.add.at(y[1].T, ([0, 0, 1], [1, 1, 2]), x[0])
+    np.maximum.at(y[1].T, (slice(None), 0), x[2])
+    np.subtract.at(y[::2], (0, [1, 1]), x[1])
+    return y
+
+
 PROGRAMS: list[Callable[[Any], Any]] = [
+    functions_into_views,
     write_then_view,
     view_then_write,
     lost_in_torch_fx,

@@ -251,8 +251,29 @@ def meshes(x: Any) -> Any:
     return a, b, a[m][:, m][..., ::-1], b[m][:, m][::-1, ::-1].sum(0), rows, np.fliplr(rows)
 
 
+def written_by_functions(x: Any) -> Any:
+    a, b, c, n = x[x > 0], x[x > 0], x.copy(), int(x[1])
+    np.put(a, [0, 2, -1], [9.0, 8.0])
+    np.putmask(a, a > 3, a * 3)
+    np.place(a, a < 9, [5.0, 6.0])
+    np.copyto(a, -1, where=a == 5)
+    np.add.at(b, [0, 1, 0, -1], [1.0, 2.0, 3.0, 4.0])
+    b[[1, 2]] = x[:2]
+    b[(np.cumsum(b) > 5) & (b < 4)] = 0
+    same = a
+    a[::3] = x[0]
+    same[1:4:2] = 77
+    part = c[:n]
+    np.put(part, 0, 5)
+    np.copyto(c[:n], 3, where=c[:n] > 4)
+    np.putmask(c[:n], c[:n] < 0, 9)
+    np.add.at(c[1:], [0, 0], 1)
+    return a, b, c
+
+
 @pytest.mark.parametrize(
-    "program", [meshes, parts_of_a_selection, parts_of_a_part, written_in_loops, filled_and_sorted]
+    "program",
+    [meshes, parts_of_a_selection, parts_of_a_part, written_in_loops, filled_and_sorted, written_by_functions],
 )
 def test_parts_are_views(program: Any) -> None:
     for backend in ("python", "c"):

@@ -396,9 +396,19 @@ def drawn(x: Any) -> Any:
     return np.random.default_rng(3).choice(len(x), p=x / x.sum())
 
 
+def applied_to_each(x: Any) -> Any:
+    return np.frompyfunc(lambda v: v + 1, 1, 1)(x)
+
+
+def parted_behind_the_end(x: Any) -> Any:
+    return np.partition(x, 9)
+
+
 @pytest.mark.parametrize(
     ("program", "said"),
     [
+        (applied_to_each, r"(?s)a ufunc that is not NumPy's own.*people_write.py:\d+.*np.vectorize\(f"),
+        (parted_behind_the_end, r"(?s)kth \(9\) is out of bounds for 4 elements.*people_write.py:\d+"),
         (typed, r"(?s)a type cannot be used.*people_write.py:\d+.*instead: return arrays"),
         (group_totals, r"(?s)np.add.reduceat: a boolean mask.*people_write.py:\d+.*np.add.at\(totals, group, x\)"),
         (different_values, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
@@ -409,6 +419,13 @@ def drawn(x: Any) -> Any:
 def test_refusals_say_what_to_write(program: Any, said: str) -> None:
     with pytest.raises(fx.errors.TraceError, match=said):
         fx.jit(program)(floats(4))
+
+
+@pytest.mark.parametrize("function", [np.partition, np.argpartition, np.sort, np.argsort, np.flip, np.delete])
+def test_axes_that_do_not_exist_are_errors_with_a_line(function: Any) -> None:
+    more = (0,) if function in (np.partition, np.argpartition, np.delete) else ()
+    with pytest.raises(fx.errors.FxliteError, match=r"(?s)axis 3 .*people_write.py:\d+: function\(x"):
+        fx.symbolic_trace(lambda x: function(x, *more, axis=3), "f64[N]")
 
 
 # -- nested arguments ------------------------------------------------------------------------------

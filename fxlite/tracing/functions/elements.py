@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fxlite.tracing.numpy_functions import ravel
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.tracing.numpy_functions import ravel, value_type
 from fxlite.tracing.writes.shared_memory import fresh
+from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ class Flat:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         whole = fresh(ravel(self.x))
+        if is_traced(value) or np.ndim(value):
+            value = repeated(value, whole[index].size)
         whole[index] = value
         self.x[...] = whole.reshape(self.x.shape)
 
@@ -44,6 +50,12 @@ class Flat:
     def element(self, number: Any) -> Any:
         """The element with a number, which may be traced."""
         return self.x[position(self.x.tracer, number, self.x.shape)]
+
+
+def repeated(value: Any, count: Any) -> Any:
+    """The elements of an array, repeated until there are ``count``."""
+    values = np.ravel(value)
+    return values if shapes.equal(value_type(values).shape[0], shapes.normalize(count)) else np.resize(values, count)
 
 
 def position(tracer: Tracer, number: Any, sizes: Sequence[Any]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from fxlite.base.errors import number_of
 from fxlite.base.state import is_traced
 from fxlite.ops.op import broadcast_shapes, lookup, normalize_axis
 from fxlite.tracing.capture.capture import captured
+from fxlite.tracing.functions.elements import repeated
 from fxlite.tracing.functions.padding import along
 from fxlite.tracing.numpy_functions import by_name, diag, expand_dims, moveaxis, ravel, reshape, value_type
 from fxlite.tracing.torch_names import method_advice
@@ -359,16 +360,17 @@ def _unsigned(itemsize: int) -> dtypes.DType:
 # -- writing ---------------------------------------------------------------------------------------
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put: writes values, repeated as needed, to positions of the flattened array."""
-    flat = lookup("reshape")(a, (-1,))
-    size = shapes.for_user(value_type(flat).shape[0])
+    if isinstance(a, np.ndarray):
+        a = next(x for x in (ind, v) if is_traced(x)).tracer.constant(a)  # which is not to be written into
     index = np.ravel(ind)
     if mode != "raise":
-        index = within(index, size, mode)
-    count = value_type(index).shape[0]
+        index = within(index, a.size, mode)
     if is_traced(v) or np.ndim(v):
-        values = np.ravel(v)
-        v = np.resize(values, count) if value_type(values).shape[0] != count else values
-    set_item(flat, index, v)
+        v = repeated(v, value_type(index).shape[0])
+    if a.ndim == 1:
+        a[index] = v
+    else:
+        a.flat[index] = v
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:

@@ -74,9 +74,12 @@ def argpartition(a: Any, kth: Any, axis: Any = -1, kind: str = "introselect", or
 
 
 def _check_kth(a: Any, kth: Any, axis: Any) -> None:
-    size = value_type(a).size if axis is None else value_type(a).shape[axis]
+    kind = value_type(a)
+    size = kind.size if axis is None else kind.shape[normalize_axis(axis, kind.rank)]
     for k in np.ravel(kth):
-        if type(size) is int and not -size <= k < size:
+        if type(size) is not int:
+            a.tracer.require(size, ">", k if k >= 0 else -k - 1)
+        elif not -size <= k < size:
             raise ValueError(f"kth ({k}) is out of bounds for {number_of(size, 'element')}")
 
 

@@ -496,6 +496,8 @@ class Masked:
     def __setitem__(self, index: Any, value: Any) -> None:
         index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
         if isinstance(index, Masked) and index.dtype == bool and not (index.after or self.before):
+            if not index.same(self):
+                self.placed("a write into x[mask]")
             some, those = (self, index) if index.same(self) else map(FUNCTIONS["compact"], (self, index))
             those = aligned(those, some.like(some.values, 0))
             selected = lookup("logical_and")(some.mask, those)
@@ -513,14 +515,30 @@ class Masked:
             new = value.like(lookup("cast")(value.values, self.values.type.dtype))
             stored(self, new, "a write into a selection")
             return
+        if type(index) is slice and index.step not in (None, 1) and self.ndim == 1 and not np.ndim(value):
+            self[self._stepped(index)] = value
+            return
         self.placed("a write into x[mask]")
-        self.values[self._inside(index)] = value
+        self.values[self.inside(index)] = value
 
-    def _inside(self, index: Any) -> tuple[Any, ...]:
-        """The subscript of ``values`` for one of the elements."""
+    def _stepped(self, item: slice) -> Any:
+        """Which elements a slice with a step takes."""
+        start, stop, step = item.start or 0, item.stop, item.step
+        if not all(type(v) is int and v >= 0 for v in (start, step, stop or 0)) or not step:
+            raise self.refusal("a write into a part of it with a step, whose bounds are computed or negative")
+        ones = self.like(lookup("full")(self.values.type.shape, 1, dtypes.int64))
+        places = np.cumsum(ones)
+        taken = np.logical_and(places > start, (places - 1 - start) % step == 0)
+        return taken if stop is None else np.logical_and(taken, places <= stop)
+
+    def inside(self, index: Any) -> tuple[Any, ...]:
+        """The subscript of ``values`` for some of the elements, once they have memory."""
         items = with_all_axes(index if isinstance(index, tuple) else (index,), self.ndim)
-        if any(isinstance(i, Masked) or i is None or (hasattr(i, "ndim") and i.ndim) for i in items):
-            raise self.refusal("a write into it at several places that are computed, or None in a subscript")
+        items = [self.tracer.constant(np.asarray(i)) if isinstance(i, (list, np.ndarray)) else i for i in items]
+        arrays = [n for n, i in enumerate(items) if hasattr(i, "ndim") and i.ndim]
+        known = arrays in ([], [self.before]) and not any(items[n].dtype == bool for n in arrays)
+        if not known or any(isinstance(i, Masked) or i is None for i in items):
+            raise self.refusal("a write into it at the places of a mask, at places on another axis, or with None")
         (first, _), count, item = self._bounds(), self.count, items[self.before]
         if isinstance(item, slice):
             if item.step not in (None, 1):
@@ -743,10 +761,6 @@ def _flip(m: Masked, axis: Any = None) -> Masked:
     return flipped(m)
 
 
-def _copyto(dst: Any, src: Any) -> None:
-    dst[...] = src
-
-
 def _norm(x: Masked, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     if keepdims or ord not in (None, 2) or (axis is None and (ord is not None and x.ndim > 1)):
         raise x.refusal("np.linalg.norm with ord= or keepdims=")
@@ -765,7 +779,6 @@ def _dot(a: Any, b: Any) -> Any:
 #: NumPy's functions for selections.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.dot: _dot,
-    np.copyto: _copyto,
     np.flip: _flip,
     np.flipud: lambda m: _flip(m, 0),
     np.fliplr: lambda m: _flip(m, 1),

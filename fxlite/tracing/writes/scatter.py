@@ -25,7 +25,7 @@ from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import counting, is_computed
 from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, subscript, without_span
 from fxlite.tracing.writes.aliasing import Step, folded, updated, write
-from fxlite.tracing.writes.shared_memory import View, fresh, is_number, view_of
+from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
 from fxlite.types.tensor_type import TensorType
@@ -309,13 +309,12 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
     neutral value."""
     what = f"np.{ufunc.__name__}.at"
     if isinstance(y, Masked):
-        whole = fresh(y.values)
-        start = None if y.span is None else y.span.start.size
-        if y.before or type(start) is not int or start or y.origin is not None or isinstance(index, tuple):
-            raise y.refusal(f"{what} into a part of an array, or at several axes of it")
-        index = _within_count(index, y)
-        update_at(whole, index, value, ufunc, combine)
-        y.changed(y.like(whole))
+        y.placed(f"{what} into x[mask]")
+        if isinstance(index, Masked):
+            places: Any = index.like(y.inside(index.values)[0])
+        else:
+            places = y.inside(index)
+        update_at(y.values, places, value, ufunc, combine)
         return
     items = items_of(index)
     found = [item for item in items if isinstance(item, Masked)]
@@ -330,18 +329,6 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
     new = lookup("expand")(lookup("cast")(new, kind), (*first.mask.type.shape, *rest))
     new = lookup("where")(rows.condition, new, lookup("cast")(_neutral(ufunc, kind), kind))
     update_at(y, tuple(item.filled(0) for item in items), new, ufunc, combine)
-
-
-def _within_count(index: Any, y: Masked) -> Any:
-    """Positions among the selected elements of ``y``; others are changed to be out of range of the whole array."""
-    if isinstance(index, Masked):
-        return index.like(_within_count(index.values, y))
-    if not is_traced(index):
-        index = y.tracer.proxy(y.tracer.create_arg(np.asarray(index)))
-    count = y.tracer.size(y.count) if isinstance(y.count, shapes.NamedDim) else y.count
-    counted = lookup("where")(index < 0, index + count, index)
-    inside = lookup("logical_and")(counted >= 0, counted < count)
-    return lookup("where")(inside, counted, shapes.for_user(y.span.size))  # type: ignore[union-attr]
 
 
 def _rank(value: Any) -> int:
@@ -369,8 +356,8 @@ def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable
     if part.mask is not None or not part.arrays:  # no place occurs twice
         if combine is None:
             raise tracer.error(f"{what} has no fxlite op", "write y[index] = ...")
-        new = combine(y, value) if ufunc.nin == 2 else combine(y)
-        set_item(y, index, new[index] if part.mask is None else new)
+        old = y[index]
+        set_item(y, index, combine(old, value) if ufunc.nin == 2 else combine(old))
         return
     if ufunc is np.subtract:
         ufunc, value = np.add, lookup("neg")(value) if is_traced(value) else np.negative(value)
