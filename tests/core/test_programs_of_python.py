@@ -264,6 +264,53 @@ def test_properties_and_calls_of_objects() -> None:
     check(properties_and_calls, *SETS, versions=None)
 
 
+class Span:
+    """An object that decides what is in it and what it equals, and that has no hash."""
+
+    def __init__(self, low: Any, high: Any) -> None:
+        self.low, self.high = low, high
+
+    def __contains__(self, value: Any) -> Any:
+        if value < self.low:
+            return False
+        return value < self.high
+
+    def __iter__(self) -> Any:
+        return iter((self.low, self.high))
+
+    def __eq__(self, other: Any) -> Any:
+        return (self.low == other.low) & (self.high == other.high)
+
+    def __call__(self, value: Any) -> Any:
+        return value - self.low if value > self.low else value
+
+
+def own_comparisons(x: Any) -> Any:
+    one, other = Span(x[0], x[1] + 1), Span(0.25, 0.75)
+    total = 0
+    for value in x:
+        if value in one and value not in other:
+            total += value
+    return total, 0.5 in one, one == other, one(x[2]), one in [one], [*one]
+
+
+def ordered_by_names(x: Any) -> Any:
+    """Tuples whose first parts are different and known."""
+    found = dict(zip("cab", x))
+    pairs = [(2, x[0]), (1, x[1])]
+    return (
+        sorted(found.items(), reverse=True),
+        max(pairs),
+        min(found.items()),
+        sorted(pairs, key=lambda p: (p[0], -p[1])),
+    )
+
+
+@pytest.mark.parametrize("program", [own_comparisons, ordered_by_names], ids=lambda p: p.__name__)
+def test_what_is_compared(program: Any) -> None:
+    check(program, *SETS, versions=None)
+
+
 # -- what is selected ------------------------------------------------------------------------------
 def by_positions_of_a_mask(x: Any) -> Any:
     places = np.where(x > 0.5)

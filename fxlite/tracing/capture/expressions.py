@@ -206,16 +206,23 @@ class Expressions(Caller):
         sides = [(left, f"__{name}__", right)]
         if not isinstance(left, (np.ndarray, np.generic)):  # these treat any object as an element
             sides.append((right, f"__r{name}__", left))
+        found = self._by_class(sides)
+        if found is not NotImplemented:
+            return found
+        if symbol == "Mod" and isinstance(left, str):
+            return self._formatted(left, right)
+        found = plain(left, right)
+        return self.made(found) if type(found) is list else found
+
+    def _by_class(self, sides: Sequence[tuple[Any, str, Any]]) -> Any:
+        """What the first special method of a class of the program gives for (object, method, other operand)."""
         for owner, method, other in sides:
             function = getattr(type(owner), method, None)
             if type(function) is FunctionType and captured(function, self.name) is not function:
                 found = captured(function, self.name)(owner, other)
                 if found is not NotImplemented:
                     return found
-        if symbol == "Mod" and isinstance(left, str):
-            return self._formatted(left, right)
-        found = plain(left, right)
-        return self.made(found) if type(found) is list else found
+        return NotImplemented
 
     def _formatted(self, text: str, values: Any) -> Any:
         """``"%s" % x``"""
@@ -245,6 +252,9 @@ class Expressions(Caller):
             return found if symbol == "Is" else self.not_(found)
         if symbol not in ("In", "NotIn"):
             return _COMPARED[symbol](left, right)
+        found = self._by_class([(right, "__contains__", left)])
+        if found is not NotImplemented:
+            return self.truth(found) if symbol == "In" else self.not_(found)
         values = right if isinstance(right, (tuple, list)) else ()
         if not is_traced(right) and not any(map(is_traced, (left, *values))):
             return _COMPARED[symbol](left, right)
@@ -382,8 +392,8 @@ class Expressions(Caller):
             return function(*args, **kwargs)
         try:
             answer = COUNTED.get(function) or CONVERSIONS.get(function)
-        except TypeError:  # it has no hash
-            answer = None
+        except TypeError:  # it has no hash: an object of the program
+            return self.call(type(function).__call__, function, *args, **kwargs)
         if answer is not None:
             return answer(tracer, function, args, kwargs)
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
@@ -418,7 +428,8 @@ class Expressions(Caller):
         for place in outer_variables(function):
             region.note(place)
         result = self._called(tracer, function, args, kwargs)
-        if (isinstance(function, type) and not is_traced(result)) or function in _COPIES or _is_copy(function):
+        makes = any(function is one for one in _COPIES) or _is_copy(function)  # "in" would ask objects of the program
+        if makes or (isinstance(function, type) and not is_traced(result)):
             region.own_object(result)
         return result
 

@@ -27,6 +27,20 @@ def _holds_traced(key: Any) -> bool:
     return any(map(_holds_traced, key)) if isinstance(key, (tuple, list)) else is_traced(key)
 
 
+def _known_start(keys: Sequence[Any]) -> list[Any] | None:
+    """The first parts of keys that are tuples, if these are known and all different, so that they decide the order, as
+    in ``sorted(d.items())``; else None."""
+    if not all(type(key) is tuple for key in keys):
+        return None
+    for size in range(1, min(map(len, keys), default=0)):
+        known = [key[:size] for key in keys]
+        if any(isinstance(part[-1], NamedDim) or not isinstance(part[-1], (*_NUMBERS, str)) for part in known):
+            return None
+        if len(set(known)) == len(known):
+            return known
+    return None
+
+
 def _columns(tracer: Tracer, keys: Sequence[Any]) -> list[Any]:
     """One traced array for each part of the keys, in order."""
     sizes = {len(k) if isinstance(k, (tuple, list)) else None for k in keys}
@@ -53,6 +67,9 @@ def _sorted(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
     values, keys = _with_keys(args, kwargs) if len(args) == 1 else ([], [])
     if not any(map(_holds_traced, keys)):
         return function(values, **kwargs) if len(args) == 1 else function(*args, **kwargs)
+    known = _known_start(keys)
+    if known is not None:
+        return [values[n] for n in function(range(len(values)), **{**kwargs, "key": known.__getitem__})]
     order = _order(tracer, keys, bool(kwargs.get("reverse", False)))
     return [item_at(tracer, values, order[number]) for number in range(len(values))]
 
@@ -69,6 +86,9 @@ def _extreme(function: Any, reverse: bool) -> Callable[..., Any]:
         values, keys = _with_keys(args, kwargs)
         if not any(map(_holds_traced, keys)) and not (keys is values and any(isinstance(k, NamedDim) for k in keys)):
             return function(values, **kwargs)
+        known = _known_start(keys)
+        if known is not None:
+            return values[function(range(len(values)), key=known.__getitem__)]
         if keys is values and not any(isinstance(k, (tuple, list)) for k in keys):
             return BUILTINS[function](tracer, function, (values,), {})
         return item_at(tracer, values, _order(tracer, keys, reverse)[0])
