@@ -177,9 +177,10 @@ class Index:
             return exact + -1
         if rest.constant is not None and by.constant is not None:
             return exact + rest.constant // by.constant
-        inner = rest.single_atom
-        if isinstance(inner, Quotient):  # (a // b) // c == a // (b*c)
-            return exact + inner.a // (inner.b * by)
+        more = rest.terms.get((), 0)
+        inner = (rest + -more).single_atom
+        if isinstance(inner, Quotient):  # (a // b + k) // c == (a + k*b) // (b*c)
+            return exact + (inner.a + inner.b * more) // (inner.b * by)
         return exact + Index({(Quotient(rest, by),): 1})
 
     def __mod__(self, divisor: Any) -> Index:

@@ -123,6 +123,9 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
                 return sympy.Add(*exact) / b
             if exact:
                 return sympy.Add(*exact) / b + FloorDiv(sympy.Add(*rest), b)
+            if len(rest) == 2 and rest[0].is_Integer and isinstance(rest[1], FloorDiv):
+                inner, by = rest[1].args  # (a // c + k) // b == (a + k*c) // (b*c), for an integer k
+                return FloorDiv(inner + rest[0] * by, b * by) if by.is_positive else None
             return None
         quotient = sympy.cancel(a / b)
         if sympy.denom(quotient) == 1:

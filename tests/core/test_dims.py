@@ -11,6 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError, TraceError
+from fxlite.scalar.index import Index
 from fxlite.types import shapes, symbols
 from fxlite.types.facts import NO_FACTS, Facts, parse_facts
 from fxlite.types.symbols import symbol
@@ -221,3 +222,25 @@ def test_runs_of_axes_that_match_in_a_reshape() -> None:
     assert runs((B, T, 1, 1), (B, T)) == [([0], [0]), ([1], [1]), ([2, 3], [])]
     assert runs((), ()) == [] and runs((1,), ()) == [([0], [])]
     assert runs((B, 4), (4, B)) == [([0, 1], [0, 1])] and runs((2, 3), (2, 4)) is None and runs((B,), (T,)) is None
+
+
+def test_divisions_of_divisions_are_one() -> None:
+    """Halves of halves, as in a recursive FFT, stay short; in both normal forms, and equal to what Python computes."""
+    n = symbols.symbol("n")
+    half: Any = n
+    for _ in range(5):
+        half = shapes.floordiv(half + 1, 2)
+    assert str(half) == "(n + 31)//32" and str(shapes.floordiv(shapes.floordiv(n, 3) - 2, 5)) == "(n - 6)//15"
+    draw = np.random.default_rng(5)
+    for _ in range(200):
+        steps = [(int(draw.integers(-5, 6)), int(draw.integers(1, 6))) for _ in range(draw.integers(1, 5))]
+        dim: Any = n
+        index = Index.of(n)
+        for more, by in steps:
+            dim, index = shapes.floordiv(shapes.normalize(dim + more), by), (index + more) // by
+        assert Index.of(dim) == index
+        for value in range(0, 60, 7):
+            expected = value
+            for more, by in steps:
+                expected = (expected + more) // by
+            assert int(dim.subs(n, value)) == expected
