@@ -72,7 +72,27 @@ def sorted_in_place(x: Any) -> Any:
     return products, pairs
 
 
-PROGRAMS = [share_of_hits, share_of_a_sum, last_place, counts_in_a_list, weights_in_turn, moves, sorted_in_place]
+def counts_in_a_dict(x: Any) -> Any:
+    """Keys that are computed, of a dict that has them."""
+    counts, pairs = dict.fromkeys(range(8), 0), {1: (1, x[0]), 6: (2, x[1])}
+    names = {k: 0.5 * k for k in range(1, 7)}
+    for value in x:
+        counts[int(value)] += 1
+    names[int(x[2])] = 4.0
+    first, second = pairs[int(x[0])]
+    return counts, x * counts[int(x[1])], names, x * names[int(x[4])], first, second
+
+
+PROGRAMS = [
+    counts_in_a_dict,
+    share_of_hits,
+    share_of_a_sum,
+    last_place,
+    counts_in_a_list,
+    weights_in_turn,
+    moves,
+    sorted_in_place,
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
@@ -105,10 +125,27 @@ def test_a_list_at_a_computed_position_is_not_changed() -> None:
         assert "instead: " in str(caught.value)
 
 
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_keys_that_a_dict_does_not_have(backend: str) -> None:
+    def read(x: Any) -> Any:
+        return x * {1: 2, 3: 4}[int(x[0])]
+
+    def written(x: Any) -> Any:
+        values = {1: 2, 3: 4}
+        values[int(x[0])] = 7
+        return x * values[1]
+
+    for program, error in ((read, KeyError), (written, RuntimeError)):
+        jitted = fx.jit(program, backend=backend)
+        np.testing.assert_array_equal(jitted(X), program(X.copy()))
+        with pytest.raises(error, match="dict"):
+            jitted(X + 1)
+
+
 def test_items_that_no_graph_holds() -> None:
     def chosen(x: Any) -> Any:
         return [np.sin, np.cos][int(x[0])](x)
 
-    with pytest.raises(TraceError, match=r"position that is not known while tracing, and one is a ufunc") as caught:
+    with pytest.raises(TraceError, match=r"place that is not known while tracing, and one is a ufunc") as caught:
         fx.symbolic_trace(chosen, "f32[6]")
     assert "test_numbers_of_python.py:" in str(caught.value)

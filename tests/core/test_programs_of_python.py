@@ -298,15 +298,44 @@ def ordered_by_names(x: Any) -> Any:
     """Tuples whose first parts are different and known."""
     found = dict(zip("cab", x))
     pairs = [(2, x[0]), (1, x[1])]
-    return (
-        sorted(found.items(), reverse=True),
-        max(pairs),
-        min(found.items()),
-        sorted(pairs, key=lambda p: (p[0], -p[1])),
-    )
+    by_name = [value for _, value in sorted(found.items(), reverse=True)]
+    return by_name, max(pairs), min(found.items())[1], sorted(pairs, key=lambda p: (p[0], -p[1]))
 
 
-@pytest.mark.parametrize("program", [own_comparisons, ordered_by_names], ids=lambda p: p.__name__)
+class Ring:
+    """A grid whose rows go round, with a number of entries and a truth of its own."""
+
+    def __init__(self, cells: Any) -> None:
+        self.cells, self.count = cells, 0
+
+    def __getitem__(self, place: Any) -> Any:
+        i = place
+        if i > 2:
+            i -= 3
+        return self.cells[i]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        if value > 0.5:
+            self.cells[place] = value
+            self.count += 1
+
+    def __len__(self) -> Any:
+        return self.count if self.count < 2 else 2
+
+    def __bool__(self) -> bool:
+        return self.count > 1
+
+
+def own_items(x: Any) -> Any:
+    ring = Ring(x.copy())
+    before = 1 if ring else 0
+    for i in range(3):
+        ring[i] = ring[i + int(x[0] > 0.5) * 2] + 0.25
+        ring[i] *= 1.5
+    return ring.cells, len(ring) + 1, before, 5 if ring else 6, bool(ring)
+
+
+@pytest.mark.parametrize("program", [own_comparisons, ordered_by_names, own_items], ids=lambda p: p.__name__)
 def test_what_is_compared(program: Any) -> None:
     check(program, *SETS, versions=None)
 

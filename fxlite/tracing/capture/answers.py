@@ -113,7 +113,8 @@ def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any])
     if most is None or not at_least(tracer, count, 0):
         raise tracer.error(
             f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
-            "make an array of the largest size, and cut it: np.zeros(100)[:n]; a size such as len(x[mask]) has a bound",
+            "make an array of the largest size, and cut it: np.zeros(100)[:n]; a size such as len(x[mask]) has a "
+            "bound, and an argument of fx.jit that is an int of Python, f(x, int(n)), is a known number",
             count.node,
         )
     sizes[axis] = shapes.for_user(most)
@@ -290,7 +291,7 @@ def item_at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
     other = next((type(v).__name__ for v in values if not (is_traced(v) or isinstance(v, kinds))), None)
     if other is not None:
         raise tracer.error(
-            f"an item of a list is taken at a position that is not known while tracing, and one is a {other}",
+            f"an item of a list or dict is taken at a place that is not known while tracing, and one is a {other}",
             "let all be arrays and numbers, or lists and tuples of as many of these; or choose between results with if",
         )
     found = stacked(tracer, values)[place]

@@ -24,7 +24,7 @@ from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.answers import ARRAYS, Items, stacked
+from fxlite.tracing.capture.answers import ARRAYS, Items, item_at, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
@@ -90,7 +90,8 @@ class Expressions(Caller):
         if is_open(value):
             value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
         if not is_traced(value):
-            return bool(value)
+            found = self._by_class([(value, "__bool__"), (value, "__len__")])
+            return bool(value) if found is NotImplemented else self.truth(found)
         known = known_value(value)
         if known is not None:
             return bool(known)
@@ -203,7 +204,7 @@ class Expressions(Caller):
     def operated(self, symbol: str, left: Any, right: Any) -> Any:
         """``left + right`` and so on; operators of the program's own classes are captured like its functions."""
         name, plain = BINARY[symbol]
-        sides = [(left, f"__{name}__", right)]
+        sides: list[tuple[Any, ...]] = [(left, f"__{name}__", right)]
         if not isinstance(left, (np.ndarray, np.generic)):  # these treat any object as an element
             sides.append((right, f"__r{name}__", left))
         found = self._by_class(sides)
@@ -214,12 +215,12 @@ class Expressions(Caller):
         found = plain(left, right)
         return self.made(found) if type(found) is list else found
 
-    def _by_class(self, sides: Sequence[tuple[Any, str, Any]]) -> Any:
-        """What the first special method of a class of the program gives for (object, method, other operand)."""
-        for owner, method, other in sides:
+    def _by_class(self, calls: Sequence[tuple[Any, ...]]) -> Any:
+        """What the first special method of a class of the program gives for (object, name of the method, arguments)."""
+        for owner, method, *args in calls:
             function = getattr(type(owner), method, None)
             if type(function) is FunctionType and captured(function, self.name) is not function:
-                found = captured(function, self.name)(owner, other)
+                found = captured(function, self.name)(owner, *args)
                 if found is not NotImplemented:
                     return found
         return NotImplemented
@@ -269,12 +270,26 @@ class Expressions(Caller):
             found = found.tracer.python_number(found) if is_traced(found) else bool(found)
         return found if symbol == "In" else self.not_(found)
 
-    def _index(self, tracer: Any, values: Sequence[Any], value: Any) -> Any:
-        """``values.index(value)``, with an exception if it is not among them."""
-        truths = stacked(tracer, [self.truth(v == value) for v in values])
-        place = tracer.python_number(lookup("argmax")(lookup("cast")(truths, "u8")))
-        error = ValueError(f"{value} is not in the {type(values).__name__}")
-        return tracer.unless(place, self.not_(lookup("any")(truths)), error)
+    def _by_object(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """``len(x)`` and the like by a special method of a class of the program; NotImplemented if there is none."""
+        names = _OWN.get(function, ()) if len(args) == 1 else ()
+        found = self._by_class([(args[0], name) for name in names])
+        return self.call(bool, found) if function is bool and found is not NotImplemented else found
+
+    def _found(self, tracer: Any, function: Any, values: Sequence[Any], value: Any) -> Any:
+        """``values.count(value)``, or ``values.index(value)`` with an exception if it is not among them."""
+        if not any(map(is_traced, (*values, value))) or is_open(values):
+            return super().call(function, value)
+        truths = [self.truth(v == value) for v in values]
+        if function.__name__ == "count":
+            return length(tracer, [Maybe(tracer, truth, v) for truth, v in zip(truths, values)])
+        return self._place(tracer, truths, ValueError(f"{value} is not in the {type(values).__name__}"))
+
+    def _place(self, tracer: Any, truths: Sequence[Any], error: Exception) -> Any:
+        """The position of the first of several conditions that holds, with an exception if there is none."""
+        found = stacked(tracer, truths)
+        place = tracer.python_number(lookup("argmax")(lookup("cast")(found, "u8")))
+        return tracer.unless(place, self.not_(lookup("any")(found)), error)
 
     def holder(self, owner: Any, name: str) -> Any:
         """The object whose attribute is read. For a property of the program's classes, its captured function computes
@@ -319,11 +334,13 @@ class Expressions(Caller):
         region = _region()
         if is_open(owner):
             refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
+        _refuse_several(owner)
+        if type(owner) in (list, dict) and _is_unknown(index):
+            self._set_somewhere(owner, index, value)
+            return
         if isinstance(owner, dict) and is_traced(index):
             raise index.as_key()
-        _refuse_several(owner)
-        if type(owner) is list and _is_unknown(index):
-            self._set_somewhere(owner, index, value)
+        if self._by_class([(owner, "__setitem__", index, value)]) is not NotImplemented:
             return
         if region is not None and not is_traced(owner):
             if isinstance(owner, (list, dict)) and not isinstance(index, slice):
@@ -334,8 +351,17 @@ class Expressions(Caller):
                 raise _refused(region, owner, "is written to")
         owner[index] = value
 
-    def _set_somewhere(self, owner: list[Any], index: Any, value: Any) -> None:
-        """``values[i] = v`` for an unknown position, which may be that of any element."""
+    def _set_somewhere(self, owner: Any, index: Any, value: Any) -> None:
+        """``values[i] = v`` for an unknown position, which may be that of any element, or for an unknown key, which may
+        be any of those that a dict has."""
+        if type(owner) is dict:
+            _check_keys(owner, index)
+            missing = RuntimeError("a compiled program gives a dict no key that it did not have before")
+            truths = [index == key for key in owner]
+            self._place(index.tracer, truths, missing)
+            for key, truth in zip([*owner], truths):
+                self.set_item(self.choose(truth, lambda: value, partial(owner.__getitem__, key)), owner, key)
+            return
         if len(owner) > _MOST_CHOSEN or not all(map(is_leaf, (*owner, value))):
             raise index.tracer.error(
                 f"an element of a list of {len(owner)} is set at a position that is not known while tracing",
@@ -365,9 +391,8 @@ class Expressions(Caller):
         return UPDATES[symbol](value, other)
 
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
-        if isinstance(owner, dict) and is_traced(index):
-            raise index.as_key()
-        before = self.part(owner, index)[index] if type(owner) is list and _is_unknown(index) else owner[index]
+        is_unknown = type(owner) in (list, dict) and _is_unknown(index)
+        before = self.part(owner, index)[index] if is_unknown else self.part_of_object(owner)[index]
         self.set_item(self.updated(symbol, before, other), owner, index)
 
     def update_attribute(self, symbol: str, owner: Any, name: str, other: Any) -> None:
@@ -394,16 +419,16 @@ class Expressions(Caller):
             answer = COUNTED.get(function) or CONVERSIONS.get(function)
         except TypeError:  # it has no hash: an object of the program
             return self.call(type(function).__call__, function, *args, **kwargs)
+        found = self._by_object(function, args)
+        if found is not NotImplemented:
+            return found
         if answer is not None:
             return answer(tracer, function, args, kwargs)
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
             return vectorized(tracer, function, args, partial(self.call, function.pyfunc))
         owner: Any = getattr(function, "__self__", None)
-        if type(owner) in (list, tuple) and args and any(map(is_traced, (*owner, args[0]))) and not is_open(owner):
-            if function.__name__ == "count":
-                return length(tracer, [Maybe(tracer, self.truth(value == args[0]), value) for value in owner])
-            if function.__name__ == "index" and len(args) == 1:
-                return self._index(tracer, owner, args[0])
+        if type(owner) in (list, tuple) and len(args) == 1 and function.__name__ in ("count", "index"):
+            return self._found(tracer, function, owner, args[0])
         if type(function) is MethodType and function.__func__ in _PYTHONS and not kwargs:
             if not args:
                 return _PYTHONS[function.__func__](owner)
@@ -472,10 +497,33 @@ class Expressions(Caller):
             owner = as_array(tracer, owner)
         elif type(owner) in (list, tuple) and owner and _is_unknown(index):
             owner = Items(owner)
+        elif type(owner) is dict and _is_unknown(index):
+            _check_keys(owner, index)
+            place = self._place(tracer, [index == key for key in owner], KeyError("a key that the dict does not have"))
+            found = item_at(place.tracer, [*owner.values()], place)
+            owner = _Subscripted(lambda _: found)
+        owner = self.part_of_object(owner)
         return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
+
+    def part_of_object(self, owner: Any) -> Any:
+        """An object of the program, with its captured ``__getitem__``; any other object unchanged."""
+        function = getattr(type(owner), "__getitem__", None)
+        if type(function) is not FunctionType or captured(function, self.name) is function:
+            return owner
+        return _Subscripted(partial(captured(function, self.name), owner))
 
     def rounds(self, values: Any) -> Any:
         return values
+
+
+class _Subscripted:
+    """An object whose subscripts are calls of a function."""
+
+    def __init__(self, item: Callable[[Any], Any]) -> None:
+        self._item = item
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._item(index)
 
 
 def _region() -> Region | None:
@@ -497,6 +545,13 @@ def _refused(region: Region, value: Any, what: str) -> TraceError:
         "not when the program runs",
         instead,
     )
+
+
+def _check_keys(owner: dict[Any, Any], key: Any) -> None:
+    """Raise the error of a computed key unless a dict has a few integers as keys, and values that a graph can hold."""
+    fits = all(type(k) is int and (is_leaf(v) or isinstance(v, (tuple, list))) for k, v in owner.items())
+    if not 0 < len(owner) <= _MOST_CHOSEN or not fits:
+        raise key.as_key()
 
 
 def _refuse_several(value: Any) -> None:
@@ -610,6 +665,14 @@ _FOLDS: dict[Any, Callable[..., Any]] = {
     builtins.max: _extreme("Gt"),
     builtins.min: _extreme("Lt"),
     builtins.next: _next,
+}
+
+
+#: Functions of Python that call a special method of an object: the names of those that they look for.
+_OWN: dict[Any, tuple[str, ...]] = {
+    builtins.len: ("__len__",),
+    builtins.bool: ("__bool__", "__len__"),
+    builtins.abs: ("__abs__",),
 }
 
 
