@@ -472,6 +472,22 @@ def proposals(x):
     return a, b, c
 
 
+def swapped_and_swapped(x):
+    """As many conditions as elements, of which each exchanges the names."""
+    x = np.concatenate([x, x[::-1] * 0.5])
+    a, b = np.zeros(3), np.ones(3)
+    first, c = a, np.full(3, 2.0)
+    for v in x:
+        if v > 0.5:
+            a, b = b, a
+        elif v > 2:
+            b, c = c, b
+        a += v
+        np.add.at(b, [0, 0], v)
+        first[1] -= 1
+    return a, b, c, first
+
+
 def arrays_of_rank_0(x):
     a, b = np.zeros(()), np.ones(())
     c = a if x[0] > 0 else b
@@ -481,7 +497,17 @@ def arrays_of_rank_0(x):
 
 @pytest.mark.parametrize(
     "program",
-    [input_or_copy, exchanged, one_of_three, larger_one, item_of_list, two_buffers, proposals, arrays_of_rank_0],
+    [
+        input_or_copy,
+        exchanged,
+        one_of_three,
+        larger_one,
+        item_of_list,
+        two_buffers,
+        proposals,
+        arrays_of_rank_0,
+        swapped_and_swapped,
+    ],
 )
 def test_writes_into_one_of_several_arrays(program):
     """A write shows in the array that the name stands for, and one into that array shows under the name."""

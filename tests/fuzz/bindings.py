@@ -169,9 +169,13 @@ def _program(path: Path) -> Callable[..., Any]:
     return module.program  # type: ignore[no-any-return]
 
 
+#: Of so many programs, one is compiled, too: arrays that are written into lie in the memory of others there.
+_COMPILED = 8
+
+
 def check_bindings(folder: Path, seed: int, number: int, is_held: bool = False) -> bool | None:
-    """Compare a program with NumPy: True if its graph agrees, False if it is refused, None if NumPy raises an error
-    itself. Raises AssertionError with the text of a program that is wrong."""
+    """Compare a program with NumPy: True if its graph agrees, and C for some, False if it is refused, None if NumPy
+    raises an error itself. Raises AssertionError with the text of a program that is wrong."""
     path = folder / f"bindings_{seed}_{number}.py"
     path.write_text(source(seed, number, is_held))
     program = _program(path)
@@ -185,10 +189,12 @@ def check_bindings(folder: Path, seed: int, number: int, is_held: bool = False) 
         gm = fx.symbolic_trace(program, "f64[4]")
     except TraceError:
         return False
+    calls = [gm, fx.compile(gm, backend="c")] if number % _COMPILED == 0 else [gm]
     with np.errstate(all="ignore"):
         for x, after, results in zip(INPUTS, given, expected):
-            found = flatten(written(gm, gm, (np.array(x),)))
-            for one, other in zip((*results, after), found):
-                same = np.shape(one) == np.shape(other) and np.allclose(one, other, equal_nan=True)
-                assert same, f"{seed}.{number} of {x}: {one} is {other}\n{path.read_text()}"
+            for call in calls:
+                found = flatten(written(gm, call, (np.array(x),)))
+                for one, other in zip((*results, after), found):
+                    same = np.shape(one) == np.shape(other) and np.allclose(one, other, equal_nan=True)
+                    assert same, f"{seed}.{number} of {x} ({call!r}): {one} is {other}\n{path.read_text()}"
     return True

@@ -602,12 +602,13 @@ def note(tracer: Tracer, place: Place) -> None:
 @dataclass
 class HandedOn:
     """What two ways give for one result: ``values``, of which ``known`` are arrays from before the condition, or one of
-    several of these (:class:`Tie`), which ``views`` lists, those of each way. ``chooser`` is the number of the result
-    that tells which of the views it is, or -1; without it, a way has one view at most."""
+    several of these (:class:`Tie`). ``views`` numbers these arrays. ``chooser`` is the number of the result that tells
+    which of them it is, or -1; without it, a way has one of the ``numbers``, or -1."""
 
     values: tuple[Any, ...]
     known: list[bool]
-    views: list[list[View]]
+    views: dict[View, int]
+    numbers: list[Any]
     is_complete: bool
     chooser: int | None
 
@@ -615,44 +616,44 @@ class HandedOn:
     def of(merging: Merging, number: int) -> HandedOn:
         """For the pair with this number; may add a pair for the chooser."""
         values = merging.pairs[number]
-        views: list[list[View]] = []
+        views: dict[View, int] = {}
         codes: list[Any] = []
         complete = True
         for value, way in zip(values, merging.found):
-            view, start = view_of(value) if is_array(value) else None, sum(map(len, views))
-            alive = [way.region.graph, merging.tracer.graph, *(body.outer for body in merging.tracer.bodies)]
+            view = view_of(value) if is_array(value) else None
+            own = way.region.graph
+            alive = [own, merging.tracer.graph, *(body.outer for body in merging.tracer.bodies)]
             kin = memory_of(value).kin if view is not None else ()
             ties = view.ties if view is not None and not any(m.root.home is g for m in kin for g in alive) else ()
-            if view is None or view.home is not way.region.graph:
-                views.append([] if view is None else [view])
-                codes.append(start if view is not None else -1)
-                complete = complete and view is not None
-            elif merging.tracer.ties_all and ties and all(t.view.home is not way.region.graph for t in ties):
-                views.append([tie.view for tie in ties])
+            is_outer = view is not None and view.home is not own
+            is_any = bool(ties) and all(t.view.home is not own for t in ties)
+            if merging.tracer.ties_all and is_any and not (is_outer and ties[-1].number is not None):
+                places = [views.setdefault(tie.view, len(views)) for tie in ties]
                 with way.at_its_end():
-                    codes.append(number_of_tie(merging.tracer, ties, start))
+                    codes.append(number_of_tie(merging.tracer, ties, places))
                 complete = complete and ties[-1].number is None
-            else:
-                merging.tracer.left_untied |= bool(ties)
-                views.append([])
-                codes.append(-1)
-                complete = False
+                continue
+            merging.tracer.left_untied |= bool(ties)
+            codes.append(views.setdefault(view, len(views)) if view is not None and is_outer else -1)
+            complete = complete and is_outer
         chooser = None
         if any(isinstance(code, Node) for code in codes):
             chooser = len(merging.pairs)
             merging.leaf("the array", codes[0], codes[1], number_kind(int))
-        return HandedOn(values, [bool(v) for v in views], views, complete, chooser)
+        return HandedOn(values, [code != -1 for code in codes], views, codes, complete, chooser)
 
     def tied(self, tracer: Tracer, pred: Any, results: Sequence[Any], result: Any) -> bool:
         """Tie the result to the arrays that it may be, if these are known."""
         unknown = [memory_of(v).family for v, known in zip(self.values, self.known) if is_array(v) and not known]
-        views = [view for several in self.views for view in several]
-        if not views or any(root_of(view).memory in family for view in views for family in unknown):
+        if not self.views or any(root_of(view).memory in family for view in self.views for family in unknown):
             return False
         if self.chooser is not None:
-            return tie(result, results[self.chooser].node, dict(enumerate(views)), self.is_complete)
-        numbers = [number for number, several in zip((1, 0), self.views) if several]
-        return tie(result, tracer.create_arg(pred), dict(zip(numbers, views)), self.is_complete)
+            views = {number: view for view, number in self.views.items()}
+            return tie(result, results[self.chooser].node, views, self.is_complete)
+        views = {
+            way: view for way, own in zip((1, 0), self.numbers) for view, number in self.views.items() if number == own
+        }
+        return tie(result, tracer.create_arg(pred), views, self.is_complete)
 
 
 def note_shared(tracer: Tracer, pred: Any, found: Sequence[HandedOn], results: Sequence[Any]) -> None:

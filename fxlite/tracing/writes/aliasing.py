@@ -122,10 +122,10 @@ def _truth(tracer: Tracer, tie: Tie) -> Node:
     return tie.chooser if tie.number else _call(tracer, lookup("logical_not"), (tie.chooser,), {})
 
 
-def number_of_tie(tracer: Tracer, ties: Sequence[Tie], start: int) -> Node:
-    """Which of its ties a value is, counted from ``start``; -1 for none."""
+def number_of_tie(tracer: Tracer, ties: Sequence[Tie], numbers: Sequence[int]) -> Node:
+    """The number of the tie that a value is, of those that are given for them; -1 for none."""
     found: Any = -1
-    for number, tie in reversed([*enumerate(ties, start)]):
+    for number, tie in reversed([*zip(numbers, ties, strict=True)]):
         found = number if tie.number is None else lookup("where")(tracer.proxy(_truth(tracer, tie)), number, found)
     return found.node if is_traced(found) else lookup("full")((), found, dtypes.int64).node
 
