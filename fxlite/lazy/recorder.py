@@ -69,7 +69,7 @@ class _LazyTracer(Tracer):
         root = Module()
         graph = Graph(root)
         self.attach(root, graph)
-        self._places = Places(holds_frames=False)
+        self._places = Places()
 
 
 class Recorder:

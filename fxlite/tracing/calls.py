@@ -23,12 +23,13 @@ _CAPTURE = frozenset(m.__file__ for m in (capture, answers, flow_answers, flow, 
 
 
 class Places:
-    """The locations made so far, which the iterations of a loop share, and the running functions of the program.
-    ``holds_frames`` is False for a trace that outlives the program's functions: then their local variables are
-    not kept alive, and locations do not tell in which call of a function they are."""
+    """The locations made so far, which the iterations of a loop share, and the running functions of the program,
+    which are those that ``runner`` has called, a function of fxlite. It is None for a trace that runs no program,
+    or outlives its functions: then their local variables are not kept alive, and locations do not tell in which
+    call of a function they are."""
 
-    def __init__(self, holds_frames: bool = True) -> None:
-        self.holds_frames = holds_frames
+    def __init__(self, runner: CodeType | None = None) -> None:
+        self.runner = runner
         self._known: dict[tuple[int, int, int], Location] = {}
         #: Calls by the identity of their frames, which are held here so that no other objects get the same identity.
         self._running: dict[int, tuple[FrameType, FunctionCall]] = {}
@@ -41,18 +42,21 @@ class Places:
         if scope is not None and scope.arguments is not None and scope.called_at is not None:
             return scope.called_at
         frame: FrameType | None = sys._getframe(depth)
-        known = KNOWN_OWN.get
+        known, runner = KNOWN_OWN.get, self.runner
+        is_inside = runner is not None
         while frame is not None:
             name = frame.f_code.co_filename
             is_own = known(name)
             if not (is_own_file(name) if is_own is None else is_own):
                 break
+            if frame.f_code is runner:  # this is fxlite's program, such as a layer, and what is around it traces it
+                is_inside = False
             frame = frame.f_back
         else:
             return None
         last_frame, call = self._last
-        if self.holds_frames and frame is not last_frame:
-            call = self._call(frame, scope)
+        if runner is not None and frame is not last_frame:
+            call = self._call(frame, scope) if is_inside else None
             self._last = frame, call
         key = id(frame.f_code), frame.f_lasti, id(call)  # the location keeps both objects alive
         found = self._known.get(key)

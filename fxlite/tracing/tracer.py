@@ -168,7 +168,7 @@ class Tracer(Capturing):
         self.root = self._adopted = root
         self._paths: dict[int, str] = {}
         self._scopes: list[Scope] = []
-        self._places = Places()
+        self._places = Places(Tracer._run.__code__ if self._runs_program else None)
         self._attributes: dict[int, tuple[Node, Any]] = {}
         self._inputs: list[tuple[str, Proxy]] = []
         self._options: list[str] = []  # inputs with defaults, which may have to be baked in

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -341,6 +343,23 @@ def test_rounds_of_a_loop_share_a_location() -> None:
     assert len({id(n.loc) for n in nodes}) == 1
     assert nodes[0].loc is not None
     assert nodes[0].loc.expression == "x * 2"
+
+
+def test_functions_around_a_trace_are_not_the_program(tmp_path: Path) -> None:
+    """Also where fxlite, or Python itself as for ``python -m``, has called the function that traces a layer."""
+    file = tmp_path / "made.py"
+    file.write_text("def traced(trace, layer):\n    return trace(layer, 'f32[4]')\n")
+    traced = runpy.run_path(str(file))["traced"]
+    made = [traced(fx.symbolic_trace, nn.Linear(4, 3))]
+    file.write_text(f"{file.read_text()}\ngm = traced(trace, layer)\n")
+    found = {"trace": fx.symbolic_trace, "layer": nn.Linear(4, 3)}
+    made.append(runpy.run_path(str(file), init_globals=found)["gm"])
+    inside: list[fx.GraphModule] = []
+    fx.symbolic_trace(lambda x: inside.append(traced(fx.symbolic_trace, nn.Linear(4, 3))) or x, "f32[4]")
+    for gm in made + inside:
+        nodes = [node for node in gm.graph.nodes if node.op != "output"]
+        assert [node.loc.call for node in nodes] == [None] * len(nodes)
+        assert "def traced" not in gm.source()
 
 
 def test_a_ufunc_is_a_program() -> None:
