@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 
@@ -53,6 +53,8 @@ HEADERS = frozenset(
 
 MACROS = frozenset(files("fxlite.codegen.kernel").joinpath("macros.txt").read_text(encoding="utf-8").split())
 """Macros of the standard headers."""
+
+_RESERVED = KEYWORDS | MACROS
 
 
 # -- marked names ----------------------------------------------------------------------------------
@@ -165,18 +167,22 @@ class Scope:
     def __init__(self, text: str, library: str = "", keywords: Iterable[str] = ()) -> None:
         words = list(_words(text))
         marked = [w for w in dict.fromkeys(words) if _MARKED.match(w)]
-        taken = {w for w in words if not _MARKED.match(w)} | KEYWORDS | MACROS | set(keywords)
-        taken |= _of_macros(library, frozenset(taken))
+        taken = {w for w in words if not _MARKED.match(w)}.union(keywords)
+        of_macros = _of_macros(library, taken)
+
+        def is_free(wish: str) -> bool:
+            return not (wish in taken or wish in _RESERVED or wish in of_macros)
+
         self.names: dict[str, str] = {}
         for name in marked:
             wish = spelled(name)
             is_macro = wish.endswith(_OF_HEADERS) or wish.startswith(OF_CPUID)
-            if wish not in taken and not is_macro:
+            if not is_macro and is_free(wish):
                 self.names[name] = wish
                 taken.add(wish)
         for name in marked:
             if name not in self.names:
-                self.names[name] = _free(spelled(name), taken)
+                self.names[name] = _free(spelled(name), is_free)
                 taken.add(self.names[name])
 
     def __call__(self, text: str) -> str:
@@ -188,12 +194,13 @@ def resolved(text: str, library: str = "", keywords: Iterable[str] = ()) -> str:
     return Scope(text, library, keywords)(text)
 
 
-def _free(wish: str, taken: set[str]) -> str:
+def _free(wish: str, is_free: Callable[[str], bool]) -> str:
+    """The name that is wished for, or the nearest one that is free."""
     number = 1
     while True:
         end = "_" if number == 1 else f"_{number}"
         name = wish[: LONGEST - len(end)].rstrip("_") + end if wish else end
-        if name not in taken:
+        if is_free(name):
             return name
         number += 1
 
@@ -212,14 +219,20 @@ def _macros(library: str) -> dict[str, frozenset[str]]:
     }
 
 
-def _of_macros(library: str, used: frozenset[str]) -> set[str]:
-    """All macros of a library, and the words of those that are ``used``."""
+def _of_macros(library: str, used: set[str]) -> frozenset[str]:
+    """All macros of a library, and the words of those that are used, or reserved."""
+    return _words_of_macros(library, frozenset(word for word in used if word in _macros(library)))
+
+
+@lru_cache(256)
+def _words_of_macros(library: str, used: frozenset[str]) -> frozenset[str]:
     macros = _macros(library)
-    found, work = set(macros), [*used & macros.keys()]
+    seen = used | (_RESERVED & macros.keys())
+    found, work = set(macros), [*seen]
     while work:
         for word in macros[work.pop()]:
-            if word in macros and word not in used:
-                used |= {word}
+            if word in macros and word not in seen:
+                seen |= {word}
                 work.append(word)
             found.add(word)
-    return found
+    return frozenset(found)

@@ -18,7 +18,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,25 @@ from fxlite.types import shapes
 from fxlite.types.facts import NO_FACTS, Facts
 from fxlite.types.shapes import symbols
 
+_T = TypeVar("_T")
 
+
+def _hashed_once(atom: type[_T]) -> type[_T]:
+    """A class of atoms that keep their hash: terms are found by it, and it is made of those of whole indices."""
+    computed = atom.__hash__
+
+    def kept(self: Any) -> int:
+        known = self.__dict__
+        found: int | None = known.get("_hash")
+        if found is None:
+            found = known["_hash"] = computed(self)
+        return found
+
+    atom.__hash__ = kept  # type: ignore[method-assign]
+    return atom
+
+
+@_hashed_once
 @dataclass(frozen=True)
 class Var:
     """A loop variable, ``0 <= var < extent``."""
@@ -35,7 +53,13 @@ class Var:
     name: str
     extent: Index
 
+    @functools.cached_property
+    def largest(self) -> Index | None:
+        """An upper bound in dims; None if there is none."""
+        return (self.extent - 1).upper()
 
+
+@_hashed_once
 @dataclass(frozen=True)
 class Given(Var):
     """The variable of a loop around the code in question, whose smallest value is ``least``."""
@@ -43,6 +67,7 @@ class Given(Var):
     least: Index
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class DimVar:
     """A named dim, ``>= 0``, with the facts about its values; proofs use its lowest value."""
@@ -51,6 +76,7 @@ class DimVar:
     facts: Facts = NO_FACTS
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Quotient:
     """``floor(a / b)``, b > 0."""
@@ -63,6 +89,7 @@ class Quotient:
         return a // b
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Remainder:
     """``a mod b`` with the sign of b, b > 0."""
@@ -75,6 +102,7 @@ class Remainder:
         return a % b
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Extremum:
     """``min(a, b)`` or ``max(a, b)``."""
@@ -90,6 +118,7 @@ class Extremum:
         return np.minimum(a, b) if self.kind == "min" else np.maximum(a, b)
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Value:
     """An integer that is computed at run time, such as a loaded index; ``expr`` is a scalar expression."""
@@ -111,9 +140,9 @@ class Index:
 
     __slots__ = ("_hash", "_lower", "_upper", "_values", "terms")
 
-    def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        zeros = 0 in terms.values()
-        self.terms = {m: c for m, c in terms.items() if c} if zeros else dict(terms)
+    def __init__(self, terms: dict[Monomial, int]) -> None:
+        # the dict is kept, and nobody changes it
+        self.terms: Mapping[Monomial, int] = {m: c for m, c in terms.items() if c} if 0 in terms.values() else terms
         self._hash: int | None = None
         self._values: tuple[Value, ...] | None = None
         self._lower: Index | EllipsisType | None = ...  # not computed yet
@@ -150,7 +179,13 @@ class Index:
         return Index({m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: Any) -> Index:
-        return self + (-Index.of(other))
+        other = Index.of(other)
+        if not self.terms or not other.terms:
+            return self if self.terms else -other
+        terms = dict(self.terms)
+        for monomial, coeff in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) - coeff
+        return _join_division(Index(terms))
 
     def __rsub__(self, other: Any) -> Index:
         return Index.of(other) + (-self)
@@ -159,6 +194,8 @@ class Index:
         other = Index.of(other)
         if (factor := other.constant) is not None:
             return self if factor == 1 else Index({m: c * factor for m, c in self.terms.items()})
+        if self.constant == 1:
+            return Index.of(other)
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
@@ -273,8 +310,10 @@ class Index:
             return self
         result = Index({})
         for monomial, coeff in self.terms.items():
-            atoms = [_substitute_atom(atom, env) for atom in monomial]
-            result = result + functools.reduce(operator.mul, atoms or [Index.of(1)]) * coeff
+            if any(atom in env or hasattr(atom, "a") for atom in monomial):
+                result = result + product(_substitute_atom(atom, env) for atom in monomial) * coeff
+            else:
+                result = result + Index({monomial: coeff})
         return result
 
     def evaluate(self, env: Mapping[str, Any], value_of: Callable[[Any], Any] | None = None) -> Any:
@@ -295,6 +334,9 @@ class Index:
         return self._upper
 
     def _bound(self, above: bool) -> Index | None:
+        numbers = [_number_bound(m, largest=(coeff > 0) is above) for m, coeff in self.terms.items()]
+        if None not in numbers:
+            return _constant(sum(map(operator.mul, numbers, self.terms.values())))
         result = Index({})
         for monomial, coeff in self.terms.items():
             bound = _bound_monomial(monomial, largest=(coeff > 0) is above)
@@ -385,7 +427,7 @@ def _lies_within(rest: Index, divisor: Index) -> bool:
 
 def _join_division(index: Index) -> Index:
     """``b*(a // b) + a mod b`` is ``a``."""
-    if not any(isinstance(atom, Quotient) for monomial in index.terms for atom in monomial):
+    if not _has_quotient(index):
         return index
     for monomial, coeff in index.terms.items():
         for position, atom in enumerate(monomial):
@@ -403,10 +445,29 @@ def _join_division(index: Index) -> Index:
     return index
 
 
+def _has_quotient(index: Index) -> bool:
+    for monomial in index.terms:
+        for atom in monomial:
+            if isinstance(atom, Quotient):
+                return True
+    return False
+
+
 @functools.lru_cache(maxsize=4096)
 def _constant(value: int) -> Index:
     """The index of a number; most of those that are asked for are small and recur."""
     return Index({(): value})
+
+
+def _number_bound(monomial: Monomial, *, largest: bool) -> int | None:
+    """:func:`_bound_monomial` of loop variables whose extents are numbers, which most are; None for others."""
+    bound = 1
+    for atom in monomial:
+        extent = atom.extent.constant if type(atom) is Var else None
+        if extent is None:
+            return None
+        bound *= extent - 1 if largest else 0
+    return bound
 
 
 def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
@@ -453,7 +514,7 @@ def _smallest(atom: Atom) -> Index:
 def _largest(atom: Atom) -> Index | None:
     """An upper bound of a non-negative atom, in dims; None if there is none."""
     if isinstance(atom, Var):
-        return (atom.extent - 1).upper()
+        return atom.largest
     if isinstance(atom, DimVar):
         return Index({(atom,): 1})
     if isinstance(atom, Remainder):
