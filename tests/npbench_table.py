@@ -74,7 +74,7 @@ def _rungs(name: str) -> str:
     for rung in ("graph", "python", "kernel", "c"):
         try:
             inputs = [np.asarray(copy.deepcopy(arrays[target])) for target in targets]
-            compare(rung, RUNGS[rung](version.module, inputs), _flat(expected, version.module))
+            compare(rung, RUNGS[rung](version.module)(inputs), _flat(expected, version.module))
         except Exception as error:
             wrong.append(f"{rung}: {_said(error)}")
     return "; ".join(wrong) or "all"

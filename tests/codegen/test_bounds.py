@@ -70,7 +70,7 @@ def test_out_of_range(program: Any, types: tuple[str, ...], arguments: tuple[Any
     module = fx.symbolic_trace(program, *types)
     for rung in ("kernel", "c"):
         with pytest.raises(IndexError, match=r"out of (range|bounds)"):
-            RUNGS[rung](module, arguments)
+            RUNGS[rung](module)(arguments)
 
 
 def test_the_ends_that_lie_farthest_out_are_checked() -> None:

@@ -21,7 +21,7 @@ from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.types.tensor_type import parse_type
 from tests.codegen.compiling import HEAD, compile_c
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 FILE = """\
 /* About boxes of T. */
@@ -235,10 +235,12 @@ def test_what_is_joined_is_a_loop_for_each_part() -> None:
         kernels = source[: source.index("_largest_bytes(")]
         stores = re.findall(r"^ +(?:concat|exp|stack)\w*\[.*\] = ", kernels, re.M)
         assert len(stores) == parts and ("?" not in kernels or parts == 1), kernels
+        sets = []
         for size in range(least, 4):
             sizes = dict.fromkeys("BPTHW", 2) | {types[0][4]: size}
             shapes = [parse_type(t).substitute(sizes).shape for t in types]
-            agree(program, *(rng.standard_normal(s, np.float32) for s in shapes), types=types)
+            sets.append([rng.standard_normal(s, np.float32) for s in shapes])
+        agree_on_all(program, sets, types=types)
 
     check(turned, 2, "f32[T,2,8]", "f32[T,1,4]", "f32[T,1,4]")
     check(lambda x, y: np.exp(np.concatenate([x, y])), 2, "f32[P,3]", "f32[T,3]")

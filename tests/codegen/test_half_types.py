@@ -58,7 +58,7 @@ def distance(a: Array, b: Array) -> int:
 
 
 def check(rung: str, module: Any, inputs: tuple[Array, ...], wanted: Any) -> None:
-    for number, (got, want) in enumerate(zip(flatten(RUNGS[rung](module, inputs)), flatten(wanted), strict=True)):
+    for number, (got, want) in enumerate(zip(flatten(RUNGS[rung](module)(inputs)), flatten(wanted), strict=True)):
         assert got.dtype == want.dtype
         if want.dtype.itemsize == 2:
             assert distance(got, want) == 0, (rung, number)
@@ -104,7 +104,7 @@ def test_samples_of_all_ops() -> None:
                 wanted = flatten(space["program"](*arrays))
             module = fx.symbolic_trace(space["program"], *sample.types())
             expanded = passes.decompose(module)
-            results = [RUNGS["kernel"](module, arrays), Interpreter(expanded).run(*arrays)]
+            results = [RUNGS["kernel"](module)(arrays), Interpreter(expanded).run(*arrays)]
             for result in results:
                 for got, want in zip(flatten(result), wanted, strict=True):
                     if want.dtype in (np.float16, ml_dtypes.bfloat16):

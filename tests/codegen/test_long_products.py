@@ -63,7 +63,7 @@ def test_weights() -> None:
 
     module = fx.symbolic_trace(program, "f32[B,3001]")
     for rung in ("c", "cuda"):
-        for result in RUNGS[rung](module, (x,)):
+        for result in RUNGS[rung](module)((x,)):
             check(result, rows)
 
 

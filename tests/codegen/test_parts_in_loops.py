@@ -12,7 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c.emit import emit
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 A = np.linspace(-1, 2, 24 * 20).reshape(24, 20)
 V = np.linspace(0.5, 3, 50)
@@ -166,8 +166,9 @@ def test_padded_arrays_are_copied() -> None:
     def padded(x: Any) -> Any:
         return [np.pad(x, ((2, 3), (1, 2)), mode=mode) for mode in modes]
 
-    for shape in ((7, 9), (2, 3), (1, 2)):  # shorter than their edges, too
-        agree(padded, np.arange(np.prod(shape), dtype=float).reshape(shape), types=["f64[A,B]"])
+    shapes = (7, 9), (2, 3), (1, 2)  # shorter than their edges, too
+    sets = [(np.arange(np.prod(shape), dtype=float).reshape(shape),) for shape in shapes]
+    agree_on_all(padded, sets, types=["f64[A,B]"])
     text = emit(fx.symbolic_trace(lambda x: np.pad(x, 2, mode="reflect"), "f64[N]")).functions
     assert re.search(r"for \(int64_t i = 0; i < N; \+\+i\) \{\n +take\[i \+ 2\] = x\[i\];\n", text), text
 

@@ -119,7 +119,7 @@ def test_other_ways_to_run(rung: str) -> None:
         module = fx.symbolic_trace(sums, f"{dtype}[A,N]", f"{dtype}[N,A]")
 
         def run(*inputs: Array, module: Any = module) -> Any:
-            return RUNGS[rung](module, inputs)
+            return RUNGS[rung](module)(inputs)
 
         where, part = worst(run, (n,), dtypes.dtype(dtype).numpy)
         assert part <= 1, where
@@ -170,7 +170,7 @@ def test_exponentials_are_computed_once(name: str, shape: tuple[int, int]) -> No
     module = fx.symbolic_trace(program, x)
     expected = module(x)
     for rung in ("kernel", "c", "cuda"):
-        made = np.asarray(RUNGS[rung](module, (x,))).reshape(expected.shape)
+        made = np.asarray(RUNGS[rung](module)((x,))).reshape(expected.shape)
         np.testing.assert_allclose(made, expected, rtol=2e-6, atol=1e-7)
     text = next(t for n, t in fx.compile(module).sources.items() if "static void k0" in t and n.endswith(".c"))
     loops = 2 if shape[1] > 32 else 1  # of a sum, which may have a rest

@@ -17,7 +17,7 @@ from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, OptionError, ShapeError, TraceError
 from fxlite.types import dtypes
 from tests.core.control_programs import PROGRAMS, floats, positive
-from tests.oracle import agree, compare, written
+from tests.oracle import agree, agree_on_all, compare, written
 
 RUNGS = ("graph", "python")
 #: What cannot stay a loop: a list that grows.
@@ -38,8 +38,7 @@ def test_programs(name: str, loops: str) -> None:
             fx.symbolic_trace(program, *sets[0], loops=loops)
         return
     compiled = {"auto": ("kernel", "c"), "keep": ("c",), "unroll": ()}[loops]
-    for given in sets:
-        agree(program, *given, rungs=(*RUNGS, *compiled), loops=loops)
+    agree_on_all(program, sets, rungs=(*RUNGS, *compiled), loops=loops)
 
 
 #: What needs numbers: lists of as many values as there are elements.
@@ -49,8 +48,7 @@ _NEEDS_SIZES = {"calls_helpers"}
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - _NEEDS_SIZES))
 def test_programs_with_named_sizes(name: str) -> None:
     program, sets = PROGRAMS[name]
-    for given in sets:
-        agree(program, *given, types=named(given), rungs=RUNGS)
+    agree_on_all(program, sets, types=named, rungs=RUNGS)
 
 
 # -- which loops stay loops ------------------------------------------------------------------------

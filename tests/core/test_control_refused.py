@@ -12,7 +12,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import TraceError
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 TABLE = np.arange(4.0)
 
@@ -439,9 +439,9 @@ def test_selections_that_may_be_one_are_not_read_after_a_write(program: Any) -> 
 )
 def test_the_array_of_a_name_is_known(program: Any) -> None:
     """What a write changes follows from a condition of the graph."""
-    for given in ([1.0, 4.0, 2.0, 3.0, 1.5], [-0.5, 0.0, 6.0, 2.5, -1.0], [30.0, 8.0, -0.5, 1.25, 1.0]):
-        few = program in (a_view_on_one_way, written_by_the_first_round)
-        agree(program, np.array(given[:4] if few else given))
+    rows = [1.0, 4.0, 2.0, 3.0, 1.5], [-0.5, 0.0, 6.0, 2.5, -1.0], [30.0, 8.0, -0.5, 1.25, 1.0]
+    few = program in (a_view_on_one_way, written_by_the_first_round)
+    agree_on_all(program, [(np.array(given[:4] if few else given),) for given in rows])
 
 
 def bound_in_many_rounds(x: Any) -> Any:
@@ -492,5 +492,4 @@ def test_selections_that_nobody_reads_again() -> None:
         v[-1], z[0] = 7, 5
         return b.sum() + z.sum()
 
-    for first in (0.5, -0.5):
-        agree(program, np.array([first, -2, 3, 1.5, 2]))
+    agree_on_all(program, [(np.array([first, -2, 3, 1.5, 2]),) for first in (0.5, -0.5)])

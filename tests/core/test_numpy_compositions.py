@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 PAD_MODES = "edge wrap symmetric reflect linear_ramp maximum minimum mean median".split()
 METHODS = """
@@ -47,9 +47,7 @@ def test_pad(dtype: str) -> None:
 def test_pad_of_named_sizes() -> None:
     modes = ("edge", "wrap", "symmetric", "reflect", "maximum", "mean")
     program = lambda v: [np.pad(v, (3, 2), mode=mode) for mode in modes]  # noqa: E731
-    for size in (1, 2, 5):
-        x = np.arange(size, dtype=np.float32)
-        agree(program, x, types=["f32[N]"], rungs=("graph", "python", "kernel", "c"))
+    agree_on_all(program, [(np.arange(size, dtype=np.float32),) for size in (1, 2, 5)], types=["f32[N]"])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -77,9 +75,8 @@ def test_quantiles_of_nan_integers_and_named_sizes() -> None:
             np.quantile(x, 0.3, axis=0),
         ]
 
-    for size in (1, 4, 5):
-        x = np.random.default_rng(size).normal(0, 2, (size, 3))
-        agree(program, x, types=["f64[N,3]"], rungs=("graph", "python", "kernel", "c"))
+    sets = [(np.random.default_rng(size).normal(0, 2, (size, 3)),) for size in (1, 4, 5)]
+    agree_on_all(program, sets, types=["f64[N,3]"])
 
 
 def test_a_quantile_that_is_computed() -> None:
@@ -266,11 +263,12 @@ def test_matrices_of_named_sizes(kind: str) -> None:
         square = _gram(a)
         return np.linalg.cholesky(square), np.linalg.solve(square, b), np.linalg.slogdet(a)
 
+    sets = []
     for size in (1, 3, 40, 163):
         rng = np.random.default_rng(size)
         given = rng.normal(size=(size, size)) / size, rng.normal(size=(size, 2 + size // 3))
-        given = tuple(g + 1j * rng.normal(size=g.shape) if kind == "c128" else g for g in given)
-        agree(program, *given, types=[f"{kind}[N,N]", f"{kind}[N,K]"], rungs=("graph", "python", "c"))
+        sets.append(tuple(g + 1j * rng.normal(size=g.shape) if kind == "c128" else g for g in given))
+    agree_on_all(program, sets, types=[f"{kind}[N,N]", f"{kind}[N,K]"], rungs=("graph", "python", "c"))
 
 
 def _decomposed(a: Any) -> list[Any]:

@@ -90,7 +90,7 @@ def _check(draw: Any, drawn: Drawn, story: list[str]) -> list[str]:
         assert difference is None, difference
         kinds += done.kinds
     check_call(gm, arrays)
-    kernels = leaves(RUNGS["kernel"](gm, arrays))
+    kernels = leaves(RUNGS["kernel"](gm)(arrays))
     difference = reference.close_difference(kernels, flat=True)
     assert difference is None, f"the optimized program's kernels: {difference}"
     return kinds

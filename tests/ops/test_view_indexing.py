@@ -138,11 +138,11 @@ def test_index_out_of_range_is_an_index_error_when_run() -> None:
     module = fx.symbolic_trace(lambda x, i: x[i], "f32[3,2]", "i64[B]")
     for rung in INTERPRETED:
         with pytest.raises(IndexError):
-            RUNGS[rung](module, (arange(3, 2), np.array([0, 3])))
+            RUNGS[rung](module)((arange(3, 2), np.array([0, 3])))
     module = fx.symbolic_trace(lambda x: x[:, 3], "f32[2,T]")
     for rung in INTERPRETED:
         with pytest.raises(IndexError):
-            RUNGS[rung](module, (arange(2, 3),))
+            RUNGS[rung](module)((arange(2, 3),))
 
 
 @pytest.mark.parametrize(

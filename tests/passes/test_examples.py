@@ -39,7 +39,7 @@ def test_oracle_agrees(item: Pass, rung: str) -> None:
     for example in item.examples:
         before, after = run_example(item, example)
         inputs = [_numbers(node.type.substitute({"B": 3}), seed) for seed, node in enumerate(before.graph.placeholders)]
-        expected, actual = fx.Interpreter(before).run(*inputs), RUNGS[rung](after, inputs)
+        expected, actual = fx.Interpreter(before).run(*inputs), RUNGS[rung](after)(inputs)
         assert len(flatten(expected)) == len(flatten(actual))
         for one, other in zip(flatten(expected), flatten(actual)):
             promise = item.exactness

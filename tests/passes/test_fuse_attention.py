@@ -12,7 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from tests.models import MODELS, Bert, traced
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 OP = "scaled_dot_product_attention"
 QKV = ("f32[B,2,T,4]",) * 3
@@ -270,8 +270,8 @@ def test_in_c_heads_are_read_in_place_and_the_result_goes_where_it_is_read() -> 
     types = ("f32[B,T,32]", "f32[32,96]")
     rng = np.random.default_rng(0)
     w = rng.standard_normal((32, 96)).astype(np.float32) * 0.2
-    for B, T in ((2, 5), (1, 40), (3, 1), (0, 4)):
-        agree(qkv_in_one, rng.standard_normal((B, T, 32)).astype(np.float32), w, types=types)
+    inputs = [rng.standard_normal((B, T, 32)).astype(np.float32) for B, T in ((2, 5), (1, 40), (3, 1), (0, 4))]
+    agree_on_all(qkv_in_one, [(x, w) for x in inputs], types=types)
     made = fx.compile(qkv_in_one, *types, backend="c")
     product, attention = made.kernels
     assert attention.anchor is not None and attention.anchor.target.name == OP
@@ -295,11 +295,13 @@ def test_decoding_with_a_cache(length: int) -> None:
 
     rng = np.random.default_rng(1)
     types = (f"f32[B,2,{length},8]", "f32[B,2,S,8]", "f32[B,2,S,6]", "f32[S]")
+    sets = []
     for batch, keys in ((1, 700), (2, 3)):
         shapes = ((batch, 2, length, 8), (batch, 2, keys, 8), (batch, 2, keys, 6), (keys,))
         arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
         arrays[3][::2] = -1e9
-        agree(decode, *arrays, types=types)
+        sets.append(arrays)
+    agree_on_all(decode, sets, types=types)
 
 
 def test_operands_with_zeros_put_in_are_not_read_in_place() -> None:
