@@ -76,14 +76,17 @@ def pytest_configure() -> None:
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
+    gc.disable()  # what is imported stays
     if isinstance(collector, pytest.Module):
         init.manual_seed(0)
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays until the end: tests that collect garbage need not look at it."""
-    gc.collect()
+    """What was imported stays until the end: tests that collect garbage need not look at it. Most of what tests
+    make is gone before so many objects are new, so that walking them costs little."""
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000)
 
 
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
