@@ -19,7 +19,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -375,7 +375,9 @@ def _names(definition: str) -> set[str]:
     return names
 
 
+@lru_cache(64)
 def _words(text: str) -> frozenset[str]:
+    """The names that C text mentions; the headers of a build are mostly those of the build before."""
     return frozenset(_WORD.findall(_COMMENT.sub("", text)))
 
 
