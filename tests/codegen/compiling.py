@@ -6,8 +6,13 @@ In: functions in C. Out: a shared object, or a program that has run.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import os
+import shutil
 import subprocess
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +20,17 @@ import pytest
 from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.kernel.builder import symbol, text_of
 from fxlite.codegen.kernel.text import atom
-from fxlite.codegen.runtime.toolchain import instruction_sets, march_flag
+from fxlite.codegen.runtime.cache import (
+    cache_folder,
+    file_digest,
+    find_note,
+    intact_file,
+    keep_note,
+    mark_used,
+    publish,
+    trim_cache,
+)
+from fxlite.codegen.runtime.toolchain import cpu_identity, instruction_sets, march_flag
 from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
@@ -104,10 +119,45 @@ def flag_of(march: str) -> str:
 
 def compile_c(text: str, target: Path, *flags: str) -> Path:
     """Compile; warnings are errors."""
+    compiled(("gcc", *WARN, *flags), text, target)
+    return target
+
+
+def compiled(command: Sequence[str], text: str, target: Path) -> str:
+    """Have a compiler make a file of a C text, and return what it says. If the same compiler was told to make the
+    same for this processor before, its result is copied from fxlite's cache. The text includes files of the system,
+    those that the command names, and those of folders that it names."""
+    named = [(argument, _content(argument.removeprefix("-I"))) for argument in command[1:]]
+    facts = [_version(command[0]), cpu_identity(), text, target.suffix, named]
+    kept = cache_folder() / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    made, said = intact_file(kept, f"made{target.suffix}"), find_note(kept, "said")
+    if made is not None and said is not None:
+        mark_used(kept)
+        shutil.copyfile(made, target)
+        target.chmod(0o755)
+        return str(said["text"])
     source = target.with_suffix(".c")
     source.write_text(text)
-    subprocess.run(["gcc", *WARN, *flags, str(source), "-o", str(target), "-lm"], check=True)
-    return target
+    done = subprocess.run([*command, str(source), "-o", str(target), "-lm"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    publish(target.read_bytes(), kept, f"made{target.suffix}")
+    keep_note(kept, "said", {"text": done.stderr})
+    trim_cache(cache_folder())
+    return done.stderr
+
+
+def _content(argument: str) -> list[str]:
+    """Digests of a file, or of all headers in a folder, if this is the path of one."""
+    path = Path(argument or os.devnull)
+    files = sorted(path.rglob("*.h")) if path.is_dir() else [path] if path.is_file() else []
+    return [file_digest(file) for file in files]
+
+
+@cache
+def _version(compiler: str) -> str:
+    """Text that differs between compilers, and versions of one."""
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    return f"{shutil.which(compiler)}\n{done.stdout}"
 
 
 def shared_library(text: str, target: Path, *flags: str) -> ctypes.CDLL:

@@ -28,7 +28,7 @@ from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
-from tests.codegen.compiling import QUICK, UNTIMED
+from tests.codegen.compiling import QUICK, UNTIMED, compile_c, shared_library
 from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
@@ -107,6 +107,28 @@ def test_no_warnings_with_other_instructions(compiler: str, flag: str, sources: 
             found += tiles.parent.glob("*.c")
     assert len(known) > 150 and len(found) < 50
     check(compiler, (flag,), found)
+
+
+def test_what_tests_compile_is_kept_until_anything_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / "cache"))
+    header = tmp_path / "include" / "number.h"
+    header.parent.mkdir()
+    header.write_text("#define NUMBER 1\n")
+
+    def number(name: str, text: str, more: int) -> int:
+        flags = (f"-I{header.parent}", f"-DMORE={more}")
+        return shared_library(f'#include "number.h"\nint number(void);\n{text}', tmp_path / name, *flags).number()
+
+    text = "int number(void) { return NUMBER + MORE; }\n"
+    assert (number("one.so", text, 1), number("two.so", text, 2)) == (2, 3)
+    header.write_text("#define NUMBER 5\n")
+    assert (number("three.so", text, 1), number("four.so", text.replace("+", "*"), 2)) == (6, 10)
+    with pytest.raises(AssertionError, match="unused"):
+        compile_c("static int number(void) { return 1; }\n", tmp_path / "five.so", "-shared")
+    monkeypatch.setattr(subprocess, "run", None)
+    assert number("six.so", text, 1) == 6
 
 
 # -- self-tests ----------------------------------------------------------------------------------

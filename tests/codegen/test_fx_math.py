@@ -32,6 +32,7 @@ from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubi
 from fxlite.codegen.runtime.toolchain import CompilerNotFound, compile_flags, find_compiler, instruction_sets
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.types.dtypes import dtype
+from tests.codegen.compiling import compiled
 from tests.cuda_launchers import launch_on_arrays, launcher, places
 
 Array = NDArray[Any]
@@ -240,14 +241,9 @@ def is_gcc() -> bool:
 
 def build(folder: Path, flags: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
     """The driver, loaded, and what the compiler said about loops."""
-    (folder / "driver.c").write_text(driver())
     report = ["-fopt-info-vec-optimized"] if is_gcc() else []
-    command = [gcc(), *flags, "-fopenmp", "-shared", *report, "driver.c"]
-    run = subprocess.run(
-        [*command, f"-I{FOLDER}", "-o", "driver.so", "-lm"], cwd=folder, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    return ctypes.CDLL(str(folder / "driver.so")), run.stderr
+    said = compiled([gcc(), *flags, "-fopenmp", "-shared", *report, f"-I{FOLDER}"], driver(), folder / "driver.so")
+    return ctypes.CDLL(str(folder / "driver.so")), said
 
 
 class Driver:
