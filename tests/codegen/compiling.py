@@ -11,9 +11,10 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,26 +125,53 @@ def compile_c(text: str, target: Path, *flags: str) -> Path:
 
 
 def compiled(command: Sequence[str], text: str, target: Path) -> str:
-    """Have a compiler make a file of a C text, and return what it says. If the same compiler was told to make the
-    same for this processor before, its result is copied from fxlite's cache. The text includes files of the system,
-    those that the command names, and those of folders that it names."""
+    """Have a compiler make a file of a C text, and return what it says. The text includes files of the system, those
+    that the command names, and those of folders that it names."""
+
+    def run() -> tuple[str, list[Path]]:
+        source = target.with_suffix(".c")
+        source.write_text(text)
+        done = subprocess.run([*command, str(source), "-o", str(target), "-lm"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr, [target]
+
     named = [(argument, _content(argument.removeprefix("-I"))) for argument in command[1:]]
-    facts = [_version(command[0]), cpu_identity(), text, target.suffix, named]
-    kept = cache_folder() / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
-    made, said = intact_file(kept, f"made{target.suffix}"), find_note(kept, "said")
-    if made is not None and said is not None:
-        mark_used(kept)
-        shutil.copyfile(made, target)
-        target.chmod(0o755)
-        return str(said["text"])
-    source = target.with_suffix(".c")
-    source.write_text(text)
-    done = subprocess.run([*command, str(source), "-o", str(target), "-lm"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    publish(target.read_bytes(), kept, f"made{target.suffix}")
-    keep_note(kept, "said", {"text": done.stderr})
+    return _kept([_identity(command[0]), text, target.name, named], target.parent, run)
+
+
+def made(target: str, folder: Path, compiler: Sequence[str], *given: str) -> None:
+    """Have ``make`` build a target of a saved folder, whatever is built already, with these variables."""
+
+    def run() -> tuple[str, list[Path]]:
+        before = {*folder.iterdir()}
+        command = ["make", "-B", target, f"CC={' '.join(compiler)}", *given]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stderr, [file for file in folder.iterdir() if file not in before]
+
+    files = [(file.name, file_digest(file)) for file in sorted(folder.iterdir()) if file.is_file()]
+    _kept([_identity(*compiler), target, given, files], folder, run)
+
+
+def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path]]]) -> str:
+    """What ``run`` says, which builds files in a folder. If the same was done for this processor before, as ``facts``
+    tell, the files are copied from fxlite's cache."""
+    place = cache_folder() / hashlib.sha256(json.dumps([cpu_identity(), facts]).encode()).hexdigest()[:32]
+    known = find_note(place, "build")
+    if known is not None:
+        files = {name: intact_file(place, f"{number}.made") for number, name in enumerate(known["files"])}
+        if None not in files.values():
+            mark_used(place)
+            for name, file in files.items():
+                shutil.copyfile(file or name, folder / name)
+                (folder / name).chmod(0o755)
+            return str(known["said"])
+    said, built = run()
+    for number, file in enumerate(built):
+        publish(file.read_bytes(), place, f"{number}.made")
+    keep_note(place, "build", {"said": said, "files": [file.name for file in built]})
     trim_cache(cache_folder())
-    return done.stderr
+    return said
 
 
 def _content(argument: str) -> list[str]:
@@ -154,10 +182,12 @@ def _content(argument: str) -> list[str]:
 
 
 @cache
-def _version(compiler: str) -> str:
-    """Text that differs between compilers, and versions of one."""
-    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    return f"{shutil.which(compiler)}\n{done.stdout}"
+def _identity(*compiler: str) -> list[Any]:
+    """What differs between compilers, and versions of one."""
+    found = shutil.which(compiler[0])
+    assert found is not None, f"{compiler[0]} is not installed"
+    told = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
+    return [*compiler, os.stat(found).st_size, os.stat(found).st_mtime_ns, told.stdout]
 
 
 def shared_library(text: str, target: Path, *flags: str) -> ctypes.CDLL:

@@ -28,7 +28,7 @@ from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
-from tests.codegen.compiling import QUICK, UNTIMED, compile_c, shared_library
+from tests.codegen.compiling import QUICK, UNTIMED, compile_c, made, shared_library
 from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
@@ -127,8 +127,9 @@ def test_what_tests_compile_is_kept_until_anything_of_it_changes(
     assert (number("three.so", text, 1), number("four.so", text.replace("+", "*"), 2)) == (6, 10)
     with pytest.raises(AssertionError, match="unused"):
         compile_c("static int number(void) { return 1; }\n", tmp_path / "five.so", "-shared")
+    (tmp_path / "again").mkdir()
     monkeypatch.setattr(subprocess, "run", None)
-    assert number("six.so", text, 1) == 6
+    assert number("again/three.so", text, 1) == 6
 
 
 # -- self-tests ----------------------------------------------------------------------------------
@@ -206,9 +207,7 @@ def built(target: Target, bundle: Path, *more: str) -> str:
     """The self-test of a saved folder, made for a target."""
     (test,) = (path.stem for path in bundle.glob("*_selftest.c"))
     openmp = "OPENMP=-fopenmp" if target.openmp else "OPENMP="
-    given = [f"CC={' '.join(target.compiler)}", f"CFLAGS={target.flags} {UNTIMED}", openmp, *more]
-    done = subprocess.run(["make", "-B", test, *given], cwd=bundle, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    made(test, bundle, target.compiler, f"CFLAGS={target.flags} {UNTIMED}", openmp, *more)
     return test
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import fxlite as fx
-from tests.codegen.compiling import QUICK, UNTIMED
+from tests.codegen.compiling import QUICK, UNTIMED, made
 from tests.zoo import ZOO
 
 
@@ -54,20 +54,7 @@ def test_self_test_passes(name: str, entry, tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     function.save(folder)
     test = f"{function.program.name}_selftest"
-    built = subprocess.run(
-        [
-            "make",
-            "-C",
-            str(folder),
-            test,
-            f"CC={processor.compiler}",
-            "OPENMP=",
-            f"CFLAGS={QUICK} {UNTIMED} {processor.architecture}",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert built.returncode == 0, built.stderr[-4000:]
+    made(test, folder, (processor.compiler,), "OPENMP=", f"CFLAGS={QUICK} {UNTIMED} {processor.architecture}")
     done = subprocess.run([*processor.emulator, f"./{test}"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "OK:" in done.stdout
