@@ -141,16 +141,23 @@ def compiled(command: Sequence[str], text: str, target: Path) -> str:
 
 def made(target: str, folder: Path, compiler: Sequence[str], *given: str) -> None:
     """Have ``make`` build a target of a saved folder, whatever is built already, with these variables."""
+    run_in(folder, compiler, ["make", "-B", target, f"CC={' '.join(compiler)}", *given])
+
+
+def run_in(folder: Path, compiler: Sequence[str], command: Sequence[str]) -> None:
+    """Run a command in a folder, whose files are all that it compiles; what it builds is there afterwards."""
+
+    def times() -> dict[str, int]:
+        return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file()}
 
     def run() -> tuple[str, list[Path]]:
-        before = {*folder.iterdir()}
-        command = ["make", "-B", target, f"CC={' '.join(compiler)}", *given]
+        before = times()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stderr, [file for file in folder.iterdir() if file not in before]
+        assert done.returncode == 0, done.stderr[-8000:]
+        return done.stderr, [folder / name for name, time in times().items() if before.get(name) != time]
 
-    files = [(file.name, file_digest(file)) for file in sorted(folder.iterdir()) if file.is_file()]
-    _kept([_identity(*compiler), target, given, files], folder, run)
+    files = [(name, file_digest(folder / name)) for name in sorted(times())]
+    _kept([_identity(*compiler), command, files], folder, run)
 
 
 def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path]]]) -> str:
@@ -169,7 +176,7 @@ def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path
     said, built = run()
     for number, file in enumerate(built):
         publish(file.read_bytes(), place, f"{number}.made")
-    keep_note(place, "build", {"said": said, "files": [file.name for file in built]})
+    keep_note(place, "build", {"said": said, "files": [str(file.relative_to(folder)) for file in built]})
     trim_cache(cache_folder())
     return said
 

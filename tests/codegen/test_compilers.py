@@ -28,7 +28,7 @@ from fxlite.codegen.c.selftest import selftest_source
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import instruction_sets
-from tests.codegen.compiling import QUICK, UNTIMED, compile_c, made, shared_library
+from tests.codegen.compiling import QUICK, UNTIMED, compile_c, made, run_in, shared_library
 from tests.codegen.golden_cases import CASES
 from tests.codegen.test_rolling import GPT, Cached
 from tests.zoo import ZOO
@@ -70,18 +70,17 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def check(compiler: str, flags: tuple[str, ...], files: list[Path]) -> None:
+def check(compiler: str, flags: tuple[str, ...], root: Path, files: list[Path]) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    command = [compiler, *WARNINGS, *flags, "-fsyntax-only", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:8000]
+    names = [str(file.relative_to(root)) for file in files]
+    run_in(root, (compiler,), [compiler, *WARNINGS, *flags, "-fsyntax-only", *names])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler, flags", [("gcc", ("-fopenmp",)), ("clang", ())])
 def test_no_warnings(compiler: str, flags: tuple[str, ...], sources: Path) -> None:
-    check(compiler, flags, sorted(sources.glob("*/*.c")))
+    check(compiler, flags, sources, sorted(sources.glob("*/*.c")))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_no_warnings_with_other_instructions(compiler: str, flag: str, sources: 
             known |= defined
             found += tiles.parent.glob("*.c")
     assert len(known) > 150 and len(found) < 50
-    check(compiler, (flag,), found)
+    check(compiler, (flag,), sources, found)
 
 
 def test_what_tests_compile_is_kept_until_anything_of_it_changes(

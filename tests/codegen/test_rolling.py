@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import random
 import re
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +27,7 @@ from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.load import aligned_empty
 from fxlite.codegen.runtime.toolchain import find_compiler
 from fxlite.types import shapes
+from tests.codegen.compiling import run_in
 from tests.oracle import compare, flatten
 
 Array = np.ndarray[Any, Any]
@@ -45,9 +45,10 @@ def run_all(programs: Sequence[CProgram], inputs: Sequence[Array], folder: Path)
     for program in programs:
         for file, text in program.sources.items():
             (folder / file).write_text(text)
-    files = [str(folder / f"{program.name}.c") for program in programs]
-    command = [*find_compiler().command, "-std=gnu11", "-O0", "-w", "-shared", "-fPIC", "-fwrapv"]
-    subprocess.run([*command, *files, "-o", str(folder / "all.so"), "-lm"], check=True)
+    files = [f"{program.name}.c" for program in programs]
+    compiler = find_compiler().command
+    flags = ["-std=gnu11", "-O0", "-w", "-shared", "-fPIC", "-fwrapv"]
+    run_in(folder, compiler, [*compiler, *flags, *files, "-o", "all.so", "-lm"])
     library = ctypes.CDLL(str(folder / "all.so"))
     return [_run(library, program, inputs) for program in programs]
 
