@@ -21,6 +21,7 @@ sub, exp, sum, div) is one group of loops.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -463,6 +464,9 @@ class _Grouping:
             return False
         if outer and not used:
             return False  # a full reduction before everything else is a kernel of its own
+        is_across = node.target.kind == "window" or _combines_rows(node)
+        if is_across and used and used[-1] is not outer[-1] and not _has_few_elements(node):
+            return False  # its elements are adjacent along another axis than those of the result
         # a reader that is itself a window or contraction would compute it repeatedly
         return len(used) == len(outer) or node.target.kind == "reduction"
 
@@ -517,6 +521,12 @@ class _Grouping:
         while left is not node and left in found.operand_views:
             left = left.args[0]
         return left is node
+
+
+def _has_few_elements(node: Node) -> bool:
+    """True if copying a node's value takes next to no time, with batches of named sizes taken for small."""
+    known = [n for n in node.type.shape if type(n) is int]
+    return math.prod(known) < FEW_ELEMENTS and bool(known)
 
 
 def _combines_rows(node: Node) -> bool:

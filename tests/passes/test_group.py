@@ -119,6 +119,27 @@ def test_products_are_not_stored_in_columns_that_are_pages_apart(rows: int, kern
     assert len(fx.compile(agree(heads, x, y)).kernels) == kernels
 
 
+TURNED: dict[str, tuple[Any, tuple[int, ...], int]] = {
+    "sum of rows": (lambda x: x.sum(0).T, (64, 80, 70), 2),
+    "maximum of rows, computed with": (lambda x: np.exp(x.max(0)).T * 2, (64, 80, 70), 2),
+    "windows of channels": (lambda x: ops.max_pool2d(x, 2, layout="NHWC").transpose(0, 3, 1, 2), (1, 20, 20, 64), 2),
+    "windows of pixels": (lambda x: ops.max_pool2d(x, 2).transpose(0, 2, 3, 1), (1, 64, 20, 20), 2),
+    "sum of each row": (lambda x: x.sum(2).T, (80, 70, 3), 1),
+    "outer axes": (lambda x: x.sum(1).transpose(1, 0, 2), (40, 3, 30, 64), 1),
+    "few": (lambda x: x.sum(0).T, (16, 8, 7), 1),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_rows_that_are_combined_are_turned_afterwards(name: str) -> None:
+    """In the order of the result, numbers that are combined in one loop would not be adjacent."""
+    program, shape, kernels = TURNED[name]
+    x = np.random.default_rng(4).standard_normal(shape).astype("f4")
+    agree(program, x, rungs=("kernel", "c"))
+    types = {"x": f"f32[{','.join(map(str, shape))}]"}
+    assert len(fx.compile(fx.symbolic_trace(program, inputs=types)).kernels) == kernels
+
+
 def test_numbers_that_a_reduction_reads_twice_are_not_stored() -> None:
     """What reads nothing has no rows that could lie apart."""
 
