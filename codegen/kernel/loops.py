@@ -44,13 +44,15 @@ def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tupl
 
 
 def beside(
-    space: tuple[Var, ...], value: Expr, store: MultiIndex
+    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex]
 ) -> tuple[tuple[Var, ...], list[tuple[MultiIndex, Expr]]]:
     """The last loop with as many elements in each iteration as addresses divide it by, if these are few, as where
     each element of a row is repeated: a vector is then read whole. In each iteration the values are stored."""
-    size = None if not space else _size_of_parts(value, space[-1])
+    size = _size_of_parts(value, space[-1]) if space else None
     count = 0 if size is None else size.constant or 0
     if not 2 <= count < _LONG or any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(value)):
+        return space, [(store, value)]
+    if is_flat(value, space[-1], shapes):
         return space, [(store, value)]
     loop, found = expr.fresh_var(space[-1].extent // count, "v"), []
     for place in range(count):

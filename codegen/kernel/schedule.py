@@ -214,7 +214,7 @@ def fill(
         if rows is not None:
             nest.levels[-1].extend(rows)
             return
-        space, elements = beside(space, value, store) if nest.lanes else (space, [(store, value)])
+        space, elements = beside(space, value, store, nest.shapes) if nest.lanes else (space, [(store, value)])
         inner = nest.within(space)
         inner.is_shared = is_shared
         nest.add(inner, [Store(output, at, inner.bind(element)) for at, element in elements])

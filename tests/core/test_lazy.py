@@ -425,5 +425,5 @@ def test_settings_are_checked() -> None:
 
 def test_explain_names_what_was_not_recorded() -> None:
     lazy.linalg.eigvals(lazy.eye(2))
-    assert "eigvals, 1 times" in lazy.explain()
+    assert "eigvals, 1 time" in lazy.explain()
     assert {"linalg", "sin", "configure", "explain"} <= set(dir(lazy))

@@ -143,7 +143,7 @@ def test_weights_of_a_file_are_mapped(tmp_path: Path) -> None:
 def test_bad_models_say_what_is_wrong() -> None:
     x, y = value("x", [2, 3]), value("y", None)
     cases = {
-        "no ONNX file": b"\x0a\xff\xff",
+        "not an ONNX file": b"\x0a\xff\xff",
         "has no graph and opset": b"",
         "opset 99": model([helper.make_node("Relu", ["x"], ["y"])], [x], [y], opset=99),
         r"Foo \(/n\), opset 1: neither fxlite nor the model defines this op of the domain own": model(

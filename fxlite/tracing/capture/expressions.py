@@ -519,6 +519,8 @@ class Expressions(Caller):
 class _Subscripted:
     """An object whose subscripts are calls of a function."""
 
+    __iter__ = None
+
     def __init__(self, item: Callable[[Any], Any]) -> None:
         self._item = item
 
