@@ -17,7 +17,7 @@ VGG-style ConvNets great again", 2021, section 3.3). The image is read once inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import per_axis
 from fxlite.passes.base import graph_pass, refuse
+from fxlite.passes.rewrite.rewire import erase_dead
 from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.decompose import Recorder
 from fxlite.tracing.proxy import Proxy
@@ -48,14 +49,14 @@ def merge_convolutions(gm: GraphModule) -> None:
     sums are rounded. Run it after fuse_conv_bn and before const_fold, which computes the weights."""
     recorder = Recorder(gm)
     for root in [n for n in gm.graph.nodes if is_call(n, "add") and not _is_inner(n)]:
-        terms = list(_terms(root, root))
+        terms = _terms(root)
         merged = _merged(gm, terms)
         if not merged:
             continue
         made = recorder.run(root, partial(_sum_of, recorder, terms, merged))
         name = root.name
         root.replace_all_uses_with(made)
-        _erase_unread(root)
+        erase_dead([root])
         gm.graph.rename_node(made, name)
 
 
@@ -97,15 +98,18 @@ def _is_inner(node: Node) -> bool:
     return len(node.users) == 1 and all(is_call(u, "add") and u.type == node.type for u in node.users)
 
 
-def _terms(node: Any, root: Node) -> Iterator[Any]:
-    if is_call(node, "add") and node.type == root.type and (node is root or len(node.users) == 1):
-        if node.args[0] is node.args[1]:
-            yield from node.args
+def _terms(root: Node) -> list[Any]:
+    """What a sum, and the sums that only it reads, add up, in order."""
+    found, waiting = [], [root]
+    while waiting:
+        term = waiting.pop()
+        if term is not root and not (is_call(term, "add") and term.type == root.type and len(term.users) == 1):
+            found.append(term)
+        elif term.args[0] is term.args[1]:
+            found += term.args
         else:
-            for operand in node.args:
-                yield from _terms(operand, root)
-    else:
-        yield node
+            waiting += reversed(term.args)
+    return found
 
 
 def _merged(gm: GraphModule, terms: list[Any]) -> list[_Merged]:
@@ -233,17 +237,6 @@ def _as_weight(term: Node, widest: Node, read: Any) -> tuple[Any, Any]:
         scale = scale * given["weight"]
     shift = -given["running_mean"] * scale
     return scale.reshape(*shape), shift if given["bias"] is None else shift + given["bias"]
-
-
-def _erase_unread(node: Node) -> None:
-    """Erase a node that nothing reads, and then what it alone read."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if not node._erased and not node.users and node.op in ("call_function", "get_attr"):
-            read = node.all_input_nodes
-            node.graph.erase_node(node)
-            pending.extend(read)
 
 
 # -- examples --------------------------------------------------------------------------------------

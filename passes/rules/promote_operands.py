@@ -38,7 +38,14 @@ def promote_operands(gm: GraphModule) -> None:
     Left alone: integers whose product is wider than their common dtype, and matrices that are multiplied by a
     few vectors, which are read from memory as they are. Run it before const_fold, which converts constant
     weights once and for all."""
-    mixed = [node for node in gm.graph.find_nodes(op="call_function") if _is_mixed(node)]
+    constant: set[Node] = set()
+    mixed: list[Node] = []
+    for node in gm.graph.nodes:
+        reads = node.all_input_nodes
+        if node.op == "get_attr" or (node.op == "call_function" and reads and constant.issuperset(reads)):
+            constant.add(node)
+        if node.op == "call_function" and _is_mixed(node, constant):
+            mixed.append(node)
     replace_each(gm, {node: _promoted(node) for node in mixed})
 
 
@@ -50,7 +57,7 @@ promote_operands.counterexample(
 )
 
 
-def _is_mixed(node: Node) -> bool:
+def _is_mixed(node: Node, constant: set[Node]) -> bool:
     if not (node.target.is_matrix_product or node.target.is_convolution) or not isinstance(node.type, TensorType):
         return False
     types = [read.type for read in node.all_input_nodes]
@@ -59,24 +66,19 @@ def _is_mixed(node: Node) -> bool:
     found = {t.dtype for t in types}
     if len(found) < 2 or dtypes.result_type(*found) is not node.type.dtype:
         return False
-    return all(read.type.dtype is node.type.dtype or _is_worthwhile(read, node) for read in node.all_input_nodes)
+    others = [read for read in node.all_input_nodes if read.type.dtype is not node.type.dtype]
+    return all(_is_worthwhile(read, node, OFTEN_CONSTANT if read in constant else OFTEN) for read in others)
 
 
-def _is_worthwhile(operand: Node, product: Node) -> bool:
-    """Whether the elements of an operand are read often enough."""
+def _is_worthwhile(operand: Node, product: Node, least: int) -> bool:
+    """Whether each element of an operand is read so often in a product."""
     if not product.target.is_matrix_product or operand not in product.args[:2]:
         return True
     sums, steps = shapes.product(product.type.shape), product.args[0].type.shape[-1]
     size = shapes.product(operand.type.shape)
     if not all(type(n) is int for n in (sums, steps, size)):
         return True
-    return bool(sums * steps >= size * (OFTEN_CONSTANT if _is_constant(operand) else OFTEN))
-
-
-def _is_constant(node: Node) -> bool:
-    if node.op == "get_attr":
-        return True
-    return node.op == "call_function" and bool(node.all_input_nodes) and all(map(_is_constant, node.all_input_nodes))
+    return bool(sums * steps >= size * least)
 
 
 def _promoted(node: Node) -> Callable[[Mapping[str, Any]], Any]:

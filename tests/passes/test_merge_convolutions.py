@@ -132,6 +132,20 @@ def test_both_operands_are_the_same_convolution() -> None:
     _merged(program, _weight(1, 4, 5, 5))
 
 
+def test_sums_of_many_terms() -> None:
+    """Far more than Python's functions may call each other."""
+    w, v = _weight(4, 1, 3, 3), _weight(4, 1, 1, 1)
+    gm = fx.symbolic_trace(lambda x: F.conv2d(x, w, padding=1, groups=4) + F.conv2d(x, v, groups=4), x="f32[1,4,5,5]")
+    (output,) = gm.graph.find_nodes(op="output")
+    total, (other,) = output.args[0], gm.graph.placeholders
+    with gm.graph.inserting_before(output):
+        number = gm.graph.call_function("exp", (other,))
+        for _ in range(3000):
+            total = gm.graph.call_function("add", (total, number))
+    output.args = (total,)
+    assert _convolutions(passes.merge_convolutions(gm)) == 1
+
+
 def test_what_is_read_elsewhere_or_computed_stays() -> None:
     w, v = _weight(4, 4, 3, 3), _weight(4, 4, 1, 1)
 

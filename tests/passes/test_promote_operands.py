@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
-from fxlite import passes
+from fxlite import nn, passes
 from tests.oracle import agree
 from tests.passes.helpers import calls
 
@@ -59,6 +60,25 @@ def test_a_constant_is_converted_once(rows: int, expected: int) -> None:
     done = passes.promote_operands(fx.symbolic_trace(lambda x: x @ weight.T, x=f"f64[{rows},16]"))
     assert calls(done).count("cast") == expected
     assert calls(passes.const_fold(done)) == ["matmul"]
+
+
+class _Woven(nn.Module):
+    """A weight of which each step reads both values of the step before: 2**40 ways lead to the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(np.ones((8, 8), "f4"))
+
+    def forward(self, x: Any) -> Any:
+        a, b = self.weight, -self.weight
+        a, b = functools.reduce(lambda pair, _: (pair[0] + pair[1], pair[0] - pair[1]), range(40), (a, b))
+        return x @ (a + b)
+
+
+def test_constants_of_many_ways_are_found_at_once() -> None:
+    gm = fx.symbolic_trace(_Woven(), x="f64[2,8]")
+    assert calls(gm).count("add") >= 40
+    assert calls(passes.promote_operands(gm)).count("cast") == 1
 
 
 def test_wider_products_of_integers_stay() -> None:
