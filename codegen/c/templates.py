@@ -72,8 +72,8 @@ SHORT = 96
 
 def declines_gemm(node: Node) -> str:
     """The template computes products of float matrices, and of a matrix and a vector. It declines products of one
-    column, and products of few rows and columns whose right operand is computed: their panels would consist mostly
-    of padding, and loops read each operand in place."""
+    column or one step, and products of few rows and columns whose right operand is computed: their panels would consist
+    mostly of padding, and loops read each operand in place."""
     x, y = node.args[:2]
     if isinstance(y, Node) and y.type.rank == 1 and isinstance(x, Node) and x.type.rank > 1:
         return declines_types(node) or _declines_vector(x, y)
@@ -82,6 +82,8 @@ def declines_gemm(node: Node) -> str:
     rows, columns = (x.type.shape[-2], node.type.shape[-1])
     if columns == 1:
         return "of one column, loops are as fast"
+    if x.type.shape[-1] == 1:
+        return "of one step, loops are faster"
     is_tiny = all(type(size) is int and size < FEW for size in (rows, columns))
     return f"of {rows} x {columns} elements, loops are faster" if is_tiny and not is_constant(y) else ""
 
