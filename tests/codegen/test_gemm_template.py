@@ -163,7 +163,11 @@ def all_cases() -> list[Case]:
     strips = [(1, 2050, 9), (3, 100, 513), (10, 33, 8200), (8, 32, 7), (2, 70, 1), (5, 129, 12), (1, 40, 9000)]
     few = [Case(t, "rows", "rows", False, False, size) for t in ("float", "double") for size in strips]
     few += [Case("float", a, "rows", False, False, (4, 100, 37)) for a in ("columns", "padded", "every second")]
-    return list(dict.fromkeys(named + fixed + few))
+    grouped = [
+        Case("float", a, b, False, False, (130, 1100, 5)) for a, b in itertools.product(a_layouts[:2], b_layouts[:3])
+    ]
+    grouped += [Case("double", "rows", "rows", False, False, size) for size in [(2300, 70, 2), (24, 4000, 30)]]
+    return list(dict.fromkeys(named + fixed + few + grouped))
 
 
 CASES = all_cases()

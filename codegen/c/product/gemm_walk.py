@@ -122,6 +122,7 @@ class Product:
 
     takes_tiles = False
     in_registers = False
+    group = 1  # so many panels are a task, and pass by each tile of rows in turn
     is_symmetric = False
     vector = "float"
     height = ""
@@ -174,7 +175,10 @@ class Product:
         """Declare a task's memory for its sums."""
 
     def declare_panel(self, at: Place) -> None:
-        """Declare the panel that the tile reads."""
+        """Declare the panel that the tile reads, and fill it if necessary."""
+
+    def find_panel(self, at: Place) -> None:
+        """Declare the panel that the tile reads, one of a group whose panels were filled."""
 
     def multiply(self, at: Place) -> None:
         """Print the sums of a tile, over all of K or one block, at ``at.sums``."""
@@ -257,6 +261,11 @@ class Product:
         return self.cut is None or self.cut.own == 1
 
     @property
+    def tasks_of_panels(self) -> Index:
+        """The number of panels, or of groups of them."""
+        return divide_up(self.panels, self.group)
+
+    @property
     def one_tile(self) -> bool:
         """Whether all rows are one tile on every target."""
         return self.base.m.constant is not None and self.base.m.constant <= FEW_ROWS
@@ -295,6 +304,8 @@ class Product:
         """Print the loops over blocks of rows and panels."""
         spec, body, cut = self.base, self.body, self.cut or Cut(1, Index.of(1))
         inner = ("panel", self.panels) if self.by_panel else ("panel_block", self.panel_blocks)
+        if self.group > 1:
+            inner = ("panel_group", self.tasks_of_panels)
         slices = ("slice", Index.of(cut.slices))
         loops = [*spec.batch, slices, ("row_block", self.row_blocks), inner]
         # Half of the tiles of a symmetric product are left out: tasks differ in length, so threads take turns.
@@ -309,7 +320,9 @@ class Product:
                 k_0, depth = self._steps(cut, slice_, block)
                 at = self.blank(tuple(batch), task)
                 at = replace(at, k_0=k_0, depth=depth, block=block, row_block=row_block)
-                if self.by_panel:
+                if self.group > 1:
+                    self._group(at)
+                elif self.by_panel:
                     self._panel(at, slice_, _ZERO)
                 else:
                     first = task * self.panels // self.panel_blocks
@@ -372,6 +385,31 @@ class Product:
         rows = f"first_tile_row({bare(tile + 1)}, {rest} - row_0"
         return replace(at, tile=tile, row_0=row_0, rows=let("rows", rows, "int", m))
 
+    def _group(self, at: Place) -> None:
+        """Print a group of panels, all of which pass by a tile of rows before the next one."""
+        body = self.body
+        first = body.let("first_panel", at.panel * self.group)
+        last = body.let("last_panel", smaller(self.panels, first + self.group))
+
+        def named(panel: Index) -> Place:
+            return self.in_panel(replace(at, panel=self.named("panel", self.panels) if panel != first else panel))
+
+        with body.loop("panel", last, first) as panel:
+            self.declare_panel(named(panel))
+        with self.tiles_of(at.row_block) as tile:
+            at = self.in_tile(at, tile)
+            with body.loop("panel", last, first) as panel:
+                inner = named(panel)
+                self.find_panel(inner)
+                self._whole_tile(inner)
+
+    def _whole_tile(self, at: Place) -> None:
+        """Print a tile whose K is not divided."""
+        if not self.in_registers:
+            self.body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
+        self.multiply(at)
+        self.finish(at)
+
     def _panel(self, at: Place, slice_: Index, number: Index) -> None:
         """Print, tile by tile, the sums and, if they are complete, the epilogue; ``number`` counts the panels
         of the task."""
@@ -382,10 +420,7 @@ class Product:
             at = self.in_tile(at, tile)
             self.leave_out_mirrored(at)
             if cut is None:
-                if not self.in_registers:
-                    body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")
-                self.multiply(at)
-                self.finish(at)
+                self._whole_tile(at)
                 return
             at = replace(at, sums=self._sums(at, slice_, number))
             self.multiply(at)

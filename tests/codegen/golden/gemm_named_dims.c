@@ -7,35 +7,46 @@ static void k0_mul(const double *restrict x, const double *restrict y, double *r
 {
     const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t panels = (T + 15) / 16;
-    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, panels*H*2, n_threads);
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, ((panels + 15) / 16)*H*2,
+        n_threads);
     /* A panel of B for each thread, and its size including a gap. */
-    const int64_t share = 8*16 + 32;
+    const int64_t share = 8*16*16 + 32;
     double *const b_panels = workspace;
     #pragma omp parallel for collapse(4) schedule(static) num_threads(n_threads) \
             if (n_threads > 1 && (T + 2)*H*T*16 > PARALLEL_PRODUCTS)
     for (int64_t batch_0 = 0; batch_0 < 2; ++batch_0) {
         for (int64_t batch_1 = 0; batch_1 < H; ++batch_1) {
             for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
-                for (int64_t panel = 0; panel < panels; ++panel) {
-                    const int64_t column_0 = panel*16;
-                    const int columns = (int)fx_min(T - column_0, 16);
-                    double *const b_panel = b_panels + share*this_thread();
-                    pack_panel_double(8, columns, y + ((batch_0*H + batch_1)*T + column_0)*8, 1, 8,
-                        b_panel);
+                for (int64_t panel_group = 0; panel_group < (panels + 15) / 16; ++panel_group) {
+                    const int64_t first_panel = panel_group*16;
+                    const int64_t last_panel = fx_min(panels, first_panel + 16);
+                    for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+                        const int64_t column_0 = panel*16;
+                        const int columns = (int)fx_min(T - column_0, 16);
+                        double *const b_panel = b_panels + share*this_thread() + (panel % 16)*128;
+                        pack_panel_double(8, columns, y + ((batch_0*H + batch_1)*T + column_0)*8,
+                            1, 8, b_panel);
+                    }
                     for (int64_t tile_index = row_block*row_tiles / row_blocks;
                          tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
                         const int64_t row_0 = tile_index*T / row_tiles;
                         const int rows = (int)((tile_index + 1)*T / row_tiles - row_0);
-                        double tile[TILE_ROWS*16];
-                        multiply_tile_double(rows, columns, 8,
-                            x + ((batch_0*H + batch_1)*T + row_0)*8, 8, b_panel, tile);
-                        for (int64_t i = 0; i < rows; ++i) {
-                            const int64_t row = row_0 + i;
-                            #pragma omp simd
-                            for (int64_t j = 0; j < columns; ++j) {
-                                const int64_t column = column_0 + j;
-                                mul[((batch_0*H + batch_1)*T + row)*T + column] =
-                                    tile[i*16 + j] * 0.5;
+                        for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+                            const int64_t column_0 = panel*16;
+                            const int columns = (int)fx_min(T - column_0, 16);
+                            const double *const b_panel =
+                                b_panels + share*this_thread() + (panel % 16)*128;
+                            double tile[TILE_ROWS*16];
+                            multiply_tile_double(rows, columns, 8,
+                                x + ((batch_0*H + batch_1)*T + row_0)*8, 8, b_panel, tile);
+                            for (int64_t i = 0; i < rows; ++i) {
+                                const int64_t row = row_0 + i;
+                                #pragma omp simd
+                                for (int64_t j = 0; j < columns; ++j) {
+                                    const int64_t column = column_0 + j;
+                                    mul[((batch_0*H + batch_1)*T + row)*T + column] =
+                                        tile[i*16 + j] * 0.5;
+                                }
                             }
                         }
                     }
