@@ -26,6 +26,7 @@ typedef struct {
     PyObject *array_type;    /* numpy.ndarray */
     PyObject *scalar_type;   /* numpy.generic, whose values are arrays without axes */
     PyObject *empty;         /* numpy.empty */
+    PyObject *large;         /* like it, for outputs of many elements */
     PyObject *fail;          /* raises what an fx_error means */
     PyObject *retry;         /* what to do with a call that is not plainly right */
     PyObject *dtypes;        /* of the outputs */
@@ -95,13 +96,19 @@ static PyObject *shape_of(State *state, int index, int axis, const int64_t *size
     return shape;
 }
 
-/* np.empty(shape, dtype of an output), and its memory; NULL if there is not enough memory. */
+/* Elements from which an output's memory is asked of `large`. */
+enum { MANY_ELEMENTS = 1 << 21 };
+
+/* An array for an output, and its memory; NULL if there is not enough memory. */
 static PyObject *allocate(State *state, int index, int axis, const int64_t *sizes,
                           Py_buffer *view) {
     PyObject *shape = shape_of(state, index, axis, sizes);
     if (!shape) return NULL;
     PyObject *dtype = PyTuple_GetItem(state->dtypes, index);
-    PyObject *array = PyObject_CallFunctionObjArgs(state->empty, shape, dtype, NULL);
+    double elements = 1;
+    for (int i = 0; i < fxlite_entry.ranks[index]; i++) elements *= (double)sizes[axis + i];
+    PyObject *make = elements < MANY_ELEMENTS ? state->empty : state->large;
+    PyObject *array = PyObject_CallFunctionObjArgs(make, shape, dtype, NULL);
     Py_DECREF(shape);
     if (array && PyObject_GetBuffer(array, view, PyBUF_WRITABLE)) Py_CLEAR(array);
     return array;
@@ -227,14 +234,15 @@ static void destroy(PyObject *capsule) {
     Py_XDECREF(state->array_type);
     Py_XDECREF(state->scalar_type);
     Py_XDECREF(state->empty);
+    Py_XDECREF(state->large);
     Py_XDECREF(state->fail);
     Py_XDECREF(state->retry);
     Py_XDECREF(state->dtypes);
     free(state);
 }
 
-/* connect(weights, n_threads, memory_limit, process, ndarray, np.generic, np.empty, fail, retry, dtypes)
-   -> (call, run) */
+/* connect(weights, n_threads, memory_limit, process, ndarray, np.generic, np.empty, large, fail, retry,
+   dtypes) -> (call, run) */
 static PyObject *connect(PyObject *module, PyObject *args) {
     State *state = calloc(1, sizeof *state);
     if (!state) return PyErr_NoMemory();
@@ -245,13 +253,14 @@ static PyObject *connect(PyObject *module, PyObject *args) {
     }
     run_method.ml_name = call_method.ml_name = fxlite_entry.name;
     PyObject *functions = NULL;
-    if (PyArg_ParseTuple(args, "y*w*w*w*OOOOOO!", &state->weights, &state->n_threads,
+    if (PyArg_ParseTuple(args, "y*w*w*w*OOOOOOO!", &state->weights, &state->n_threads,
                          &state->memory_limit, &state->process, &state->array_type,
-                         &state->scalar_type, &state->empty, &state->fail, &state->retry,
-                         &PyTuple_Type, &state->dtypes)) {
+                         &state->scalar_type, &state->empty, &state->large, &state->fail,
+                         &state->retry, &PyTuple_Type, &state->dtypes)) {
         Py_INCREF(state->array_type);
         Py_INCREF(state->scalar_type);
         Py_INCREF(state->empty);
+        Py_INCREF(state->large);
         Py_INCREF(state->fail);
         Py_INCREF(state->retry);
         Py_INCREF(state->dtypes);

@@ -11,8 +11,11 @@ from __future__ import annotations
 import ctypes
 import importlib.machinery
 import importlib.util
+import math
 import os
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
@@ -140,6 +143,45 @@ def aligned_empty(size: int) -> Array:
     return memory[start : start + size]
 
 
+class LargeResults:
+    """Memory of large results, which the next call writes again once nobody holds them. A C library maps new pages for
+    a block of over 32 MiB each time, and writing to those for the first time takes as long as several products: 51 MB
+    9.3 ms, again 2.5.
+
+    A result is a view of this memory, as are its own views: an array's base is the array that owns the memory, so
+    nobody holds it if only this object does. The blocks of two calls are kept: ``y = f(x)`` in a loop holds the last
+    result while the next one is computed."""
+
+    LEAST = 16 << 20  #: bytes of a large result
+
+    def __init__(self, count: int) -> None:
+        self._kept: deque[Array] = deque(maxlen=2 * count)
+        self._lock = threading.Lock()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """``np.empty(shape, dtype)``."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if size < self.LEAST or not _COUNTS_REFERENCES:
+            return np.empty(shape, dtype)
+        kept = self._kept
+        with self._lock:
+            free = (
+                i for i in range(len(kept)) if kept[i].nbytes == size and sys.getrefcount(kept[i]) == 1 + _OF_A_CALL
+            )
+            place = next(free, None)
+            if place is None:
+                kept.append(np.empty(size, np.uint8))
+                place = -1
+            result: Array = kept[place].view(dtype).reshape(shape)
+            return result
+
+
+_OF_A_CALL = sys.getrefcount(np.empty(0))
+"""What ``sys.getrefcount`` counts for an object that nobody else holds."""
+_COUNTS_REFERENCES = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether that is the number of references: without a global lock, other threads count their own."""
+
+
 def raise_error(entry: Entry, code: int, value: int, limit: int, where: int) -> NoReturn:
     """Raise the exception for an `fx_error`."""
     if code == _INDEX_OUT_OF_RANGE:
@@ -189,8 +231,9 @@ def _connect_extension(
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     call: Callable[..., Any]
+    large = LargeResults(len(entry.outputs)).empty
     call, run = module.connect(
-        *(weights, n_threads, limit, _PROCESS, np.ndarray, np.generic, np.empty),
+        *(weights, n_threads, limit, _PROCESS, np.ndarray, np.generic, np.empty, large),
         *(partial(raise_error, entry), partial(_retry, entry, limit)),
         tuple(dtype(output.dtype).stored for output in entry.outputs),
     )
@@ -237,6 +280,7 @@ def _connect_ctypes(
     workspace_bytes.argtypes, workspace_bytes.restype = [*dims_types, ctypes.c_int], ctypes.c_int64
     run.argtypes = [*pointers, *dims_types, *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Error))]
     run.restype = ctypes.c_int
+    results = LargeResults(len(entry.outputs))
     idle: list[Array] = []  # workspaces, guarded by the lock
     lock = threading.Lock()
 
@@ -254,7 +298,9 @@ def _connect_ctypes(
     def call(*args: Any, **kwargs: Any) -> Any:
         most = int(limit[0])
         arrays, dims = bind_arguments(entry, args, kwargs, most)
-        outputs = tuple(np.empty(entry.output_shape(spec, dims), dtype(spec.dtype).stored) for spec in entry.outputs)
+        outputs = tuple(
+            results.empty(entry.output_shape(spec, dims), dtype(spec.dtype).stored) for spec in entry.outputs
+        )
         threads = min(int(n_threads[0]), int(_PROCESS[0]))
         if threads > 1:
             _PROCESS[1] = 1

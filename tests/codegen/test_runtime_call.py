@@ -423,6 +423,23 @@ def test_workspace_that_cannot_be_had(make):
         greedy(np.zeros(8, f32))
 
 
+def test_memory_of_large_results_is_used_again(make, monkeypatch):
+    """Once nobody holds a result or a part of it, and not before."""
+    monkeypatch.setattr(load.LargeResults, "LEAST", 1 << 20)
+    function, x = make("affine", WEIGHTS), np.ones((1 << 20, 3), f32)
+    first, second = function(x), function(2 * x)
+    places = {first.ctypes.data, second.ctypes.data}
+    part = first[5:9, ::2]
+    del first
+    third = function(3 * x)
+    assert third.ctypes.data not in places
+    assert part.tolist() == function(x)[5:9, ::2].tolist()
+    places.add(third.ctypes.data)
+    del part, second, third
+    assert function(x).ctypes.data in places
+    assert function(x[:7]).flags.owndata
+
+
 @pytest.fixture
 def openmp(libraries):
     if not libraries("threads").openmp:
