@@ -1427,7 +1427,13 @@ FX_SMALL_DIVISION(u8, uint8_t, float, floorf)
 FX_SMALL_DIVISION(i16, int16_t, float, floorf)
 FX_SMALL_DIVISION(u16, uint16_t, float, floorf)
 
+/* A compiler multiplies instead of dividing by a constant: for a positive one, rounding down is the
+   quotient of natural numbers, as ~((~a) / b) is for a negative a. */
 FX_FN int32_t fx_floordiv_i32(int32_t a, int32_t b) {
+    if (FX_IS_CONSTANT(b) && b > 0) {
+        uint32_t sign = (uint32_t)(a >> 31);
+        return (int32_t)((((uint32_t)a ^ sign) / (uint32_t)b) ^ sign);
+    }
     double quotient = floor((double)a / (double)(b == 0 ? 1 : b));
     quotient = quotient > 2147483647.0 ? -2147483648.0 : quotient; /* -2^31 / -1 wraps */
     return b == 0 ? 0 : (int32_t)quotient;

@@ -48,11 +48,8 @@ def beside(
 ) -> tuple[tuple[Var, ...], list[tuple[MultiIndex, Expr]]]:
     """The last loop with as many elements in each iteration as addresses divide it by, if these are few, as where
     each element of a row is repeated: a vector is then read whole. In each iteration the values are stored."""
-    size = _size_of_parts(value, space[-1]) if space else None
-    count = 0 if size is None else size.constant or 0
-    if not 2 <= count < _LONG or any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(value)):
-        return space, [(store, value)]
-    if is_flat(value, space[-1], shapes):
+    count = _few_parts(value, space[-1]) if space else 0
+    if not count or (space[-1].extent % count).constant != 0 or is_flat(value, space[-1], shapes):
         return space, [(store, value)]
     loop, found = expr.fresh_var(space[-1].extent // count, "v"), []
     for place in range(count):
@@ -60,6 +57,29 @@ def beside(
         there = tuple(i.substitute(env) for i in store)
         found.append((there, expr.decided(expr.substitute_index(value, env))))
     return (*space[:-1], loop), found
+
+
+def uneven(space: tuple[Var, ...], value: Expr) -> Cut | None:
+    """The last loop without its last few elements, so that `beside` can divide it: for example a row that is woven
+    from several, and then cut."""
+    count = _few_parts(value, space[-1]) if space else 0
+    if not count or (space[-1].extent.constant or _LONG * count) < _LONG * count:
+        return None
+    left_over = (space[-1].extent % count).constant
+    return Cut(space[-1], (space[-1].extent - left_over,)) if left_over else None
+
+
+def _few_parts(value: Expr, variable: Var) -> int:
+    """A number below :data:`_LONG` by which addresses and conditions divide the variable; 0 if there is none."""
+    if any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(value)):
+        return 0
+    for division in _divisions(value, variable):
+        count, rest = division.b.constant or 0, division.a - variable
+        if not 2 <= count < _LONG or variable in rest.variables() or variable.extent.constant == count:
+            continue
+        if (rest % count).constant is not None:
+            return count
+    return 0
 
 
 def _size_of_parts(value: Expr, variable: Var) -> Index | None:
@@ -272,6 +292,7 @@ _STEMS = {
     "_wide": "wide",
     "_left": "left",
     "_others": "others",
+    "_whole": "whole",
     "_a": "total",
     "_t": "t",
 }

@@ -425,12 +425,16 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
         done: list[Stmt] = [move(s, env) for s in inner.levels[-1]]
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
+    start = neutral(node.kind, computed)
+    if len(inner.order) - 1 == level:
+        statements, value = lanes.reduced(Index.of(0), variable.extent, step, join, start)
+        return [*statements, Let(total.name, value)], total
     statements = lanes.loops(Index.of(0), variable.extent, step, join)
     for depth in range(len(inner.order) - 2, level - 1, -1):
         outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
         statements = [outer]
     joining, value = lanes.joined(join)
-    return [*lanes.start(neutral(node.kind, computed)), *statements, *joining, Let(total.name, value)], total
+    return [*lanes.start(start), *statements, *joining, Let(total.name, value)], total
 
 
 def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:

@@ -34,7 +34,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread
+from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread, uneven
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.sums import COLUMNS, Columns
@@ -208,7 +208,7 @@ def fill(
     becomes a loop of its own: inside the same outer loops if rows are short and can be written at once, otherwise
     inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
     of a GPU share one loop."""
-    found = cut(space, value) if nest.lanes else None
+    found = (cut(space, value) or uneven(space, value)) if nest.lanes else None
     if found is None:
         rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
         if rows is not None:

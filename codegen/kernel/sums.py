@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
 from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Cast, Expr, Load, Local, MultiIndex, Reduction
@@ -198,8 +198,8 @@ def sum_in_lanes(
     else:
         block = Var(fresh_local(dtypes.int64, "_block").name, variable.extent)
         count = extremum("min", Index.of(BLOCK), variable.extent - Index.of(block))
-        inner = added(lanes.loops(Index.of(block), count, step))
-        statements = [For(block, tuple(inner), "serial", BLOCK)]
+        inner, value = lanes.reduced(Index.of(block), count, step, partial(_binary, "add"), expr.const(0, computed))
+        statements = [For(block, (*inner, *wide.add(value)), "serial", BLOCK)]
     for depth in range(len(order) - 2, -1, -1):
         statements = [For(order[depth], (*levels[depth], *statements))]
         if depth == cut:
@@ -280,6 +280,39 @@ class Lanes:
     ) -> list[Stmt]:
         """Loops over ``count`` places from ``start``: ``step`` gives the statements for a place and an accumulator,
         ``join`` combines several accumulators."""
+        counts, loops, rest = self._parts(start, count, step, join)
+        return [*counts, *loops, *rest]
+
+    def reduced(
+        self,
+        start: Index,
+        count: Index,
+        step: Callable[[Index, Local], Sequence[Stmt]],
+        join: Callable[[Expr, Expr], Expr],
+        neutral: Expr,
+    ) -> tuple[list[Stmt], Expr]:
+        """Statements that reduce ``count`` places from ``start``, and the combined value. A count that is known only at
+        the call may be small: then the lanes are left out, which otherwise take longer than the remainder."""
+        counts, loops, rest = self._parts(start, count, step, join)
+        joining, value = self.joined(join)
+        if self.rest is None or count.constant is not None:
+            return [*self.start(neutral), *counts, *loops, *rest, *joining], value
+        lanes, others = self.start(neutral)
+        whole, joined = fresh_local(neutral.dtype, "_whole"), self._first_four(join)
+        is_enough = expr.apply("ge", expr.index_value(count), expr.const(LANES, dtypes.int64))
+        inside = (lanes, *loops, *joining, Assign(whole, joined))
+        made = [others, *counts, Alloc(whole.name, neutral.dtype, neutral), If(is_enough, inside), *rest]
+        return made, join(whole, self.rest)
+
+    def _parts(
+        self,
+        start: Index,
+        count: Index,
+        step: Callable[[Index, Local], Sequence[Stmt]],
+        join: Callable[[Expr, Expr], Expr] | None,
+    ) -> tuple[list[Stmt], list[Stmt], list[Stmt]]:
+        """What is computed first, the loops over whole lanes, and the one over the remainder."""
+        counts: list[Stmt] = []
         loops: list[Stmt] = []
         first, most = Index.of(0), LANES * self.several
         for size in dict.fromkeys((most, LANES)):
@@ -289,7 +322,7 @@ class Lanes:
             end = (count // size) * size
             if count.constant is None:
                 number = fresh_local(dtypes.int64, "_count")
-                loops.append(Let(number.name, expr.index_value(end)))
+                counts.append(Let(number.name, expr.index_value(end)))
                 end = Index.of(Value(number))
             if (end - first).constant != 0:
                 lane = expr.fresh_var(size, "lane")
@@ -298,17 +331,20 @@ class Lanes:
                 inner = For(lane, tuple(step(place, self._at(Index.of(lane)))), "lanes")
                 loops.append(For(block, (inner,), "serial", size))
             first = end
-        if self.rest is not None:
-            left_over = expr.fresh_var(count % LANES, "rest")
-            loops.append(For(left_over, tuple(step(start + first + left_over, self.rest))))
-        return loops
+        if self.rest is None:
+            return counts, loops, []
+        left_over = expr.fresh_var(count % LANES, "rest")
+        return counts, loops, [For(left_over, tuple(step(start + first + left_over, self.rest)))]
 
     def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:
         """Statements that halve the number of lanes until there are four, and the combined value: this takes half as
         many sequential steps as combining one lane after the other."""
-        first, second, third, fourth = (self._at(Index.of(n)) for n in range(4))
-        value = join(join(first, second), join(third, fourth))
+        value = self._first_four(join)
         return self._halved(LANES, 4, join), value if self.rest is None else join(value, self.rest)
+
+    def _first_four(self, join: Callable[[Expr, Expr], Expr]) -> Expr:
+        first, second, third, fourth = (self._at(Index.of(n)) for n in range(4))
+        return join(join(first, second), join(third, fourth))
 
     def _halved(self, size: int, least: int, join: Callable[[Expr, Expr], Expr]) -> list[Stmt]:
         """Statements that combine ``size`` lanes until there are ``least``."""

@@ -150,9 +150,9 @@ class LargeResults:
 
     A result is a view of this memory, as are its own views: an array's base is the array that owns the memory, so
     nobody holds it if only this object does. The blocks of two calls are kept: ``y = f(x)`` in a loop holds the last
-    result while the next one is computed."""
+    result while the next one is computed; but at most :data:`MOST` bytes."""
 
-    LEAST = 16 << 20  #: bytes of a large result
+    LEAST, MOST = 16 << 20, 512 << 20
 
     def __init__(self, count: int) -> None:
         self._kept: deque[Array] = deque(maxlen=2 * count)
@@ -161,7 +161,7 @@ class LargeResults:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """``np.empty(shape, dtype)``."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        if size < self.LEAST or not _COUNTS_REFERENCES:
+        if not self.LEAST <= size <= self.MOST // 2 or not _COUNTS_REFERENCES:
             return np.empty(shape, dtype)
         kept = self._kept
         with self._lock:
@@ -171,6 +171,8 @@ class LargeResults:
             place = next(free, None)
             if place is None:
                 kept.append(np.empty(size, np.uint8))
+                while sum(memory.nbytes for memory in kept) > self.MOST:
+                    kept.popleft()
                 place = -1
             result: Array = kept[place].view(dtype).reshape(shape)
             return result

@@ -91,3 +91,16 @@ def test_many_accumulators(dtype: str) -> None:
         np.fill_diagonal(x, np.nan)
         fixed = fx.compile(lambda x: x.max(1), x)
         assert np.isnan(fixed(x)).all() and np.isnan(named(x)).all()
+
+
+def quotients(x):
+    return x // 3, x % 3, x // 1, x // 7, x % 10, x // 2147483647, x // -3, x % -4
+
+
+def test_integers_divided_by_constants():
+    edge = np.iinfo(np.int32)
+    near = [start + step for start in (edge.min, edge.max - 7, -8, 0) for step in range(8)]
+    x = np.array(near, np.int32)
+    compiled = fx.compile(quotients, inputs={"x": "i32[N]"}, threads=1)
+    for ours, numpy in zip(compiled(x), quotients(x), strict=True):
+        assert ours.tolist() == numpy.tolist()

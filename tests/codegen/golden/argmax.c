@@ -8,95 +8,104 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
         int64_t part = 0;
         for (int64_t block = 0; block < N; block += 1024) {
             const int64_t count = fx_min(1024, N - block);
-            float lanes[64];
-            for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
             float others = -INFINITY;
             const int64_t count1 = fx_floor_div(count, 64)*64;
-            for (int64_t block1 = 0; block1 < count1; block1 += 64) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 64; ++lane) {
-                    lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + block1 + lane]);
-                }
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 32; ++lane) {
-                lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 32]);
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 16; ++lane) {
-                lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
-            }
             const int64_t count2 = fx_floor_div(count, 16)*16;
-            for (int64_t block1 = 0; block1 < count2 - count1; block1 += 16) {
+            float whole = -INFINITY;
+            if (count >= 16) {
+                float lanes[64];
+                for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
+                for (int64_t block1 = 0; block1 < count1; block1 += 64) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 64; ++lane) {
+                        lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + block1 + lane]);
+                    }
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 32; ++lane) {
+                    lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 32]);
+                }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] = fx_maximum_f32(lanes[lane],
-                        x[i*N + block + count1 + block1 + lane]);
+                    lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
                 }
+                for (int64_t block1 = 0; block1 < count2 - count1; block1 += 16) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        lanes[lane] = fx_maximum_f32(lanes[lane],
+                            x[i*N + block + count1 + block1 + lane]);
+                    }
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 8; ++lane) {
+                    lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 8]);
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 4; ++lane) {
+                    lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
+                }
+                whole = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+                    fx_maximum_f32(lanes[2], lanes[3]));
             }
             for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
                 others = fx_maximum_f32(others, x[i*N + block + count2 + rest]);
             }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 8; ++lane) {
-                lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 8]);
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 4; ++lane) {
-                lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
-            }
-            const float total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-                fx_maximum_f32(lanes[2], lanes[3])), others);
+            const float total = fx_maximum_f32(whole, others);
             if (total > best || (fx_isnan_f32(total) && !fx_isnan_f32(best))) {
                 best = total;
                 part = block;
             }
         }
         const int64_t count = fx_min(1024, N - part);
-        int32_t lanes[64];
-        for (int e = 0; e < 64; ++e) lanes[e] = 2147483647;
         int32_t others = 2147483647;
         const int64_t count1 = fx_floor_div(count, 64)*64;
-        for (int64_t block = 0; block < count1; block += 64) {
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 64; ++lane) {
-                const float t0 = x[i*N + part + block + lane];
-                lanes[lane] = fx_minimum_i32(lanes[lane],
-                    ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(block + lane) : 1024));
-            }
-        }
-        #pragma omp simd
-        for (int64_t lane = 0; lane < 32; ++lane) {
-            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 32]);
-        }
-        #pragma omp simd
-        for (int64_t lane = 0; lane < 16; ++lane) {
-            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 16]);
-        }
         const int64_t count2 = fx_floor_div(count, 16)*16;
-        for (int64_t block = 0; block < count2 - count1; block += 16) {
+        int32_t whole = 2147483647;
+        if (count >= 16) {
+            int32_t lanes[64];
+            for (int e = 0; e < 64; ++e) lanes[e] = 2147483647;
+            for (int64_t block = 0; block < count1; block += 64) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 64; ++lane) {
+                    const float t0 = x[i*N + part + block + lane];
+                    lanes[lane] = fx_minimum_i32(lanes[lane],
+                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(block + lane) : 1024));
+                }
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 32; ++lane) {
+                lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 32]);
+            }
             #pragma omp simd
             for (int64_t lane = 0; lane < 16; ++lane) {
-                const float t0 = x[i*N + part + count1 + block + lane];
-                lanes[lane] = fx_minimum_i32(lanes[lane],
-                    ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count1 + block + lane) : 1024));
+                lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 16]);
             }
+            for (int64_t block = 0; block < count2 - count1; block += 16) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    const float t0 = x[i*N + part + count1 + block + lane];
+                    lanes[lane] = fx_minimum_i32(lanes[lane],
+                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count1 + block + lane)
+                        : 1024));
+                }
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 8; ++lane) {
+                lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 8]);
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 4; ++lane) {
+                lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 4]);
+            }
+            whole = fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
+                fx_minimum_i32(lanes[2], lanes[3]));
         }
         for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
             const float t0 = x[i*N + part + count2 + rest];
             others = fx_minimum_i32(others, ((t0 == best || fx_isnan_f32(t0))
                 ? (int32_t)(count2 + rest) : 1024));
         }
-        #pragma omp simd
-        for (int64_t lane = 0; lane < 8; ++lane) {
-            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 8]);
-        }
-        #pragma omp simd
-        for (int64_t lane = 0; lane < 4; ++lane) {
-            lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 4]);
-        }
-        const int32_t total = fx_minimum_i32(fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
-            fx_minimum_i32(lanes[2], lanes[3])), others);
+        const int32_t total = fx_minimum_i32(whole, others);
         const int64_t where = part + (int64_t)total;
         argmax[i] = where;
     }
