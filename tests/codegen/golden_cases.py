@@ -469,9 +469,9 @@ def conv1d(x, weight="f32[6,4,3]"):
 # ---- attention, recurrence ------------------------------------------------------------------
 
 
-@case("f32[B,10,32]", "f32[10,10]")
+@case("f32[B,60,32]", "f32[60,60]")
 def attention(x, mask):
-    heads = x.reshape(-1, 10, 4, 8).transpose(0, 2, 1, 3)
+    heads = x.reshape(-1, 60, 4, 8).transpose(0, 2, 1, 3)
     return F.scaled_dot_product_attention(heads, heads, heads, mask).transpose(0, 2, 1, 3)
 
 

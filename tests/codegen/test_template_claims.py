@@ -30,7 +30,7 @@ from tests.fuzz.programs.check import Case, Failed, compare, compiled
 from tests.fuzz.programs.templates import write_template
 from tests.oracle import agree
 
-Q = ("f32[2,2,5,4]", "f32[2,2,7,4]", "f32[2,2,7,3]")
+Q = ("f32[2,2,5,4]", "f32[2,2,57,4]", "f32[2,2,57,3]")
 
 
 def scores(bias: Any) -> Any:
@@ -56,9 +56,24 @@ def test_a_number_is_a_mask(program) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "keys", "is_few"), [("5", 56, True), ("5", 57, False), ("T", 16, True), ("T", 17, False)]
+)
+def test_attention_over_few_keys_is_two_products(rows, keys, is_few) -> None:
+    types = {"q": f"f32[2,{rows},8]", "k": f"f32[2,{keys},8]", "v": f"f32[2,{keys},8]"}
+    module = fx.symbolic_trace(F.scaled_dot_product_attention, *types.values())
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, size, 8)).astype("f4") for size in (5, keys, keys)]
+    function = fx.compile(module)
+    anchors = [k.anchor.target.name for k in function.kernels if k.anchor is not None]
+    assert ("scaled_dot_product_attention" in anchors) == (not is_few)
+    assert agreement.compare(F.scaled_dot_product_attention(*arrays), function(*arrays)).agrees
+
+
+@pytest.mark.parametrize(
     ("program", "shapes"),
     [
         (lambda x, y: x @ y, ((5, 33), (33, 1))),
+        (lambda x, y: x @ y, ((40, 1), (1, 70))),
         (lambda x, y: np.maximum(x.T @ y, 0), ((33, 5), (33, 1))),
         (lambda x, y: np.einsum("ij,ij->i", x, y), ((5, 33), (5, 33))),
         (lambda x, y: F.linear(x, y), ((2, 5, 130), (1, 130))),
