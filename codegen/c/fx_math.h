@@ -1444,11 +1444,16 @@ FX_FN int32_t fx_mod_i32(int32_t a, int32_t b) {
 
 /* Dividing by -1 is negation: the processor traps on the lowest integer. */
 FX_FN int64_t fx_floordiv_i64(int64_t a, int64_t b) {
+    if (FX_IS_CONSTANT(b) && b > 0) { /* as above */
+        uint64_t sign = (uint64_t)(a >> 63);
+        return (int64_t)((((uint64_t)a ^ sign) / (uint64_t)b) ^ sign);
+    }
     int64_t divisor = b == 0 || b == -1 ? 1 : b;
     int64_t quotient = a / divisor - (a % divisor != 0 && (a < 0) != (divisor < 0));
     return b == 0 ? 0 : b == -1 ? fx_neg_i64(a) : quotient;
 }
 FX_FN int64_t fx_mod_i64(int64_t a, int64_t b) {
+    if (FX_IS_CONSTANT(b) && b > 0) return a - fx_floordiv_i64(a, b) * b;
     int64_t divisor = b == 0 || b == -1 ? 1 : b;
     int64_t rest = a % divisor;
     return rest != 0 && (rest < 0) != (divisor < 0) ? rest + divisor : rest;

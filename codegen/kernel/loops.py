@@ -292,7 +292,6 @@ _STEMS = {
     "_wide": "wide",
     "_left": "left",
     "_others": "others",
-    "_whole": "whole",
     "_a": "total",
     "_t": "t",
 }

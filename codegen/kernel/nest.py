@@ -22,6 +22,7 @@ from fxlite.codegen.kernel.sums import (
     is_long,
     joined,
     serial_sum,
+    short_or_long,
     sum_in_blocks,
     sum_in_lanes,
 )
@@ -426,15 +427,15 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
     start = neutral(node.kind, computed)
-    if len(inner.order) - 1 == level:
-        statements, value = lanes.reduced(Index.of(0), variable.extent, step, join, start)
-        return [*statements, Let(total.name, value)], total
     statements = lanes.loops(Index.of(0), variable.extent, step, join)
     for depth in range(len(inner.order) - 2, level - 1, -1):
         outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
         statements = [outer]
     joining, value = lanes.joined(join)
-    return [*lanes.start(start), *statements, *joining, Let(total.name, value)], total
+    done = [*lanes.start(start), *statements, *joining]
+    if len(inner.order) - 1 == level and variable.extent.constant is None:
+        return short_or_long(variable.extent, total, start, step, done, value), total
+    return [*done, Let(total.name, value)], total
 
 
 def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:

@@ -10,6 +10,7 @@ the array where they store.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -319,7 +320,9 @@ def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({}
     """A rough number of scalar operations of statements; those of a loop that does nothing else count as one.
     ``named`` are numbers that were given a name before."""
     total, named = Index.of(0), dict(named)
-    for statement in body:
+    for statement, after in itertools.zip_longest(body, body[1:]):
+        if isinstance(statement, If) and isinstance(after, If) and _excludes(statement.condition, after.condition):
+            continue  # the second of two cases counts, which is the longer one
         if isinstance(statement, Let) and isinstance(statement.value, IndexValue):
             named[statement.name] = statement.value.index
         for value in expressions(statement):
@@ -335,6 +338,11 @@ def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({}
             inside = (Index.of(1) if inside == 0 else inside) * _trips(extent)
             total += Index({m: max(round(c / statement.step), 1) for m, c in inside.terms.items()})
     return total
+
+
+def _excludes(a: Expr, b: Expr) -> bool:
+    """Whether one of two conditions is that a number is less than another, and the other that it is not."""
+    return isinstance(a, Apply) and isinstance(b, Apply) and (a.function, b.function, a.args) == ("lt", "ge", b.args)
 
 
 def _trips(extent: Index) -> Index:

@@ -4,16 +4,24 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N*2 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        int32_t others = 0;
-        const int64_t count = (N / 16)*16;
-        int32_t whole = 0;
+        int32_t total = 0;
+        if (N < 16) {
+            for (int64_t rest = 0; rest < N; ++rest) {
+                total = total | (int32_t)(x[i*N + rest] > 3);
+            }
+        }
         if (N >= 16) {
             int32_t lanes[16] = {0};
+            int32_t others = 0;
+            const int64_t count = (N / 16)*16;
             for (int64_t block = 0; block < count; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes[lane] = lanes[lane] | (int32_t)(x[i*N + block + lane] > 3);
                 }
+            }
+            for (int64_t rest = 0; rest < N % 16; ++rest) {
+                others = others | (int32_t)(x[i*N + count + rest] > 3);
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -23,12 +31,8 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = lanes[lane] | lanes[lane + 4];
             }
-            whole = lanes[0] | lanes[1] | (lanes[2] | lanes[3]);
+            total = lanes[0] | lanes[1] | (lanes[2] | lanes[3]) | others;
         }
-        for (int64_t rest = 0; rest < N % 16; ++rest) {
-            others = others | (int32_t)(x[i*N + count + rest] > 3);
-        }
-        const int32_t total = whole | others;
         any[i] = total != 0;
     }
 }
@@ -39,13 +43,17 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        int32_t others = INT32_MIN;
-        const int64_t count = (N / 64)*64;
-        const int64_t count1 = (N / 16)*16;
-        int32_t whole = INT32_MIN;
+        int32_t total = INT32_MIN;
+        if (N < 16) {
+            for (int64_t rest = 0; rest < N; ++rest) {
+                total = fx_maximum_i32(total, x[i*N + rest]);
+            }
+        }
         if (N >= 16) {
             int32_t lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = INT32_MIN;
+            int32_t others = INT32_MIN;
+            const int64_t count = (N / 64)*64;
             for (int64_t block = 0; block < count; block += 64) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 64; ++lane) {
@@ -60,11 +68,15 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
             for (int64_t lane = 0; lane < 16; ++lane) {
                 lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 16]);
             }
+            const int64_t count1 = (N / 16)*16;
             for (int64_t block = 0; block < count1 - count; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + count + block + lane]);
                 }
+            }
+            for (int64_t rest = 0; rest < N % 16; ++rest) {
+                others = fx_maximum_i32(others, x[i*N + count1 + rest]);
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -74,13 +86,9 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 4]);
             }
-            whole = fx_maximum_i32(fx_maximum_i32(lanes[0], lanes[1]),
-                fx_maximum_i32(lanes[2], lanes[3]));
+            total = fx_maximum_i32(fx_maximum_i32(fx_maximum_i32(lanes[0], lanes[1]),
+                fx_maximum_i32(lanes[2], lanes[3])), others);
         }
-        for (int64_t rest = 0; rest < N % 16; ++rest) {
-            others = fx_maximum_i32(others, x[i*N + count1 + rest]);
-        }
-        const int32_t total = fx_maximum_i32(whole, others);
         max[i] = total;
     }
 }

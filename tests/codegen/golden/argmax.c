@@ -8,13 +8,17 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
         int64_t part = 0;
         for (int64_t block = 0; block < N; block += 1024) {
             const int64_t count = fx_min(1024, N - block);
-            float others = -INFINITY;
-            const int64_t count1 = fx_floor_div(count, 64)*64;
-            const int64_t count2 = fx_floor_div(count, 16)*16;
-            float whole = -INFINITY;
+            float total = -INFINITY;
+            if (count < 16) {
+                for (int64_t rest = 0; rest < count; ++rest) {
+                    total = fx_maximum_f32(total, x[i*N + block + rest]);
+                }
+            }
             if (count >= 16) {
                 float lanes[64];
                 for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
+                float others = -INFINITY;
+                const int64_t count1 = fx_floor_div(count, 64)*64;
                 for (int64_t block1 = 0; block1 < count1; block1 += 64) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 64; ++lane) {
@@ -29,12 +33,16 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
                 }
+                const int64_t count2 = fx_floor_div(count, 16)*16;
                 for (int64_t block1 = 0; block1 < count2 - count1; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
                         lanes[lane] = fx_maximum_f32(lanes[lane],
                             x[i*N + block + count1 + block1 + lane]);
                     }
+                }
+                for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
+                    others = fx_maximum_f32(others, x[i*N + block + count2 + rest]);
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -44,26 +52,28 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
                 }
-                whole = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-                    fx_maximum_f32(lanes[2], lanes[3]));
+                total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+                    fx_maximum_f32(lanes[2], lanes[3])), others);
             }
-            for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-                others = fx_maximum_f32(others, x[i*N + block + count2 + rest]);
-            }
-            const float total = fx_maximum_f32(whole, others);
             if (total > best || (fx_isnan_f32(total) && !fx_isnan_f32(best))) {
                 best = total;
                 part = block;
             }
         }
         const int64_t count = fx_min(1024, N - part);
-        int32_t others = 2147483647;
-        const int64_t count1 = fx_floor_div(count, 64)*64;
-        const int64_t count2 = fx_floor_div(count, 16)*16;
-        int32_t whole = 2147483647;
+        int32_t total = 2147483647;
+        if (count < 16) {
+            for (int64_t rest = 0; rest < count; ++rest) {
+                const float t0 = x[i*N + part + rest];
+                total = fx_minimum_i32(total, ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)rest
+                    : 1024));
+            }
+        }
         if (count >= 16) {
             int32_t lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = 2147483647;
+            int32_t others = 2147483647;
+            const int64_t count1 = fx_floor_div(count, 64)*64;
             for (int64_t block = 0; block < count1; block += 64) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 64; ++lane) {
@@ -80,6 +90,7 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             for (int64_t lane = 0; lane < 16; ++lane) {
                 lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 16]);
             }
+            const int64_t count2 = fx_floor_div(count, 16)*16;
             for (int64_t block = 0; block < count2 - count1; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
@@ -89,6 +100,11 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                         : 1024));
                 }
             }
+            for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
+                const float t0 = x[i*N + part + count2 + rest];
+                others = fx_minimum_i32(others,
+                    ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count2 + rest) : 1024));
+            }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
                 lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 8]);
@@ -97,15 +113,9 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 4]);
             }
-            whole = fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
-                fx_minimum_i32(lanes[2], lanes[3]));
+            total = fx_minimum_i32(fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
+                fx_minimum_i32(lanes[2], lanes[3])), others);
         }
-        for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-            const float t0 = x[i*N + part + count2 + rest];
-            others = fx_minimum_i32(others, ((t0 == best || fx_isnan_f32(t0))
-                ? (int32_t)(count2 + rest) : 1024));
-        }
-        const int32_t total = fx_minimum_i32(whole, others);
         const int64_t where = part + (int64_t)total;
         argmax[i] = where;
     }

@@ -5,18 +5,26 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, in
     const float t0 = (float)(H*W);
     #pragma omp parallel for num_threads(n_threads) if (C*H*N*W >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < C*N; ++i) {
-        double wide = 0.0;
-        for (int64_t block = 0; block < H*W; block += 1024) {
-            float others = 0.0f;
-            const int64_t count = (fx_min(1024, H*W - block) / 16)*16;
-            float whole = 0.0f;
-            if (fx_min(1024, H*W - block) >= 16) {
+        float total = 0.0f;
+        if (H*W < 16) {
+            for (int64_t rest = 0; rest < H*W; ++rest) {
+                total += x[i*H*W + rest];
+            }
+        }
+        if (H*W >= 16) {
+            double wide = 0.0;
+            for (int64_t block = 0; block < H*W; block += 1024) {
                 float lanes[16] = {0};
+                float others = 0.0f;
+                const int64_t count = (fx_min(1024, H*W - block) / 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
                         lanes[lane] += x[i*H*W + block + block1 + lane];
                     }
+                }
+                for (int64_t rest = 0; rest < (fx_min(1024, H*W - block)) % 16; ++rest) {
+                    others += x[i*H*W + block + count + rest];
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -26,14 +34,10 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t C, in
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                whole = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
             }
-            for (int64_t rest = 0; rest < (fx_min(1024, H*W - block)) % 16; ++rest) {
-                others += x[i*H*W + block + count + rest];
-            }
-            wide += (double)(whole + others);
+            total = (float)wide;
         }
-        const float total = (float)wide;
         mean[i] = total / t0;
     }
 }

@@ -4,13 +4,17 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N*19 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        float others = -INFINITY;
-        const int64_t count = (N / 64)*64;
-        const int64_t count1 = (N / 16)*16;
-        float whole = -INFINITY;
+        float total = -INFINITY;
+        if (N < 16) {
+            for (int64_t rest = 0; rest < N; ++rest) {
+                total = fx_maximum_f32(total, x[i*N + rest]);
+            }
+        }
         if (N >= 16) {
             float lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
+            float others = -INFINITY;
+            const int64_t count = (N / 64)*64;
             for (int64_t block = 0; block < count; block += 64) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 64; ++lane) {
@@ -25,11 +29,15 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t lane = 0; lane < 16; ++lane) {
                 lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 16]);
             }
+            const int64_t count1 = (N / 16)*16;
             for (int64_t block = 0; block < count1 - count; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + count + block + lane]);
                 }
+            }
+            for (int64_t rest = 0; rest < N % 16; ++rest) {
+                others = fx_maximum_f32(others, x[i*N + count1 + rest]);
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -39,21 +47,24 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
             }
-            whole = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-                fx_maximum_f32(lanes[2], lanes[3]));
+            total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+                fx_maximum_f32(lanes[2], lanes[3])), others);
         }
-        for (int64_t rest = 0; rest < N % 16; ++rest) {
-            others = fx_maximum_f32(others, x[i*N + count1 + rest]);
+        float total1 = 0.0f;
+        if (N < 16) {
+            for (int64_t rest = 0; rest < N; ++rest) {
+                const float softmax_exp = fx_exp_weight_f32(x[i*N + rest] - total);
+                softmax[i*N + rest] = softmax_exp;
+                total1 += softmax_exp;
+            }
         }
-        const float total = fx_maximum_f32(whole, others);
-        double wide = 0.0;
-        for (int64_t block = 0; block < N; block += 1024) {
-            float others1 = 0.0f;
-            const int64_t count2 = (fx_min(1024, N - block) / 16)*16;
-            float whole1 = 0.0f;
-            if (fx_min(1024, N - block) >= 16) {
+        if (N >= 16) {
+            double wide = 0.0;
+            for (int64_t block = 0; block < N; block += 1024) {
                 float lanes[16] = {0};
-                for (int64_t block1 = 0; block1 < count2; block1 += 16) {
+                float others = 0.0f;
+                const int64_t count = (fx_min(1024, N - block) / 16)*16;
+                for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
                         const float softmax_exp = fx_exp_weight_f32(x[i*N + block + block1
@@ -61,6 +72,12 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                         softmax[i*N + block + block1 + lane] = softmax_exp;
                         lanes[lane] += softmax_exp;
                     }
+                }
+                for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
+                    const float softmax_exp = fx_exp_weight_f32(x[i*N + block + count + rest]
+                        - total);
+                    softmax[i*N + block + count + rest] = softmax_exp;
+                    others += softmax_exp;
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -70,16 +87,10 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                whole1 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
             }
-            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                const float softmax_exp = fx_exp_weight_f32(x[i*N + block + count2 + rest] - total);
-                softmax[i*N + block + count2 + rest] = softmax_exp;
-                others1 += softmax_exp;
-            }
-            wide += (double)(whole1 + others1);
+            total1 = (float)wide;
         }
-        const float total1 = (float)wide;
         #pragma omp simd
         for (int64_t j = 0; j < N; ++j) {
             softmax[i*N + j] = softmax[i*N + j] / total1;

@@ -1,20 +1,30 @@
 /* sum: f64 = mul -> sum
  * program.py:1 */
 static void k0_sum(const double *restrict x, double *restrict sum, int64_t N) {
-    double wide = 0.0;
-    double left = 0.0;
-    for (int64_t block = 0; block < N; block += 1024) {
-        double others = 0.0;
-        const int64_t count = (fx_min(1024, N - block) / 16)*16;
-        double whole = 0.0;
-        if (fx_min(1024, N - block) >= 16) {
+    double total = 0.0;
+    if (N < 16) {
+        for (int64_t rest = 0; rest < N; ++rest) {
+            const double t0 = x[rest];
+            total += t0 * t0;
+        }
+    }
+    if (N >= 16) {
+        double wide = 0.0;
+        double left = 0.0;
+        for (int64_t block = 0; block < N; block += 1024) {
             double lanes[16] = {0};
+            double others = 0.0;
+            const int64_t count = (fx_min(1024, N - block) / 16)*16;
             for (int64_t block1 = 0; block1 < count; block1 += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
                     const double t0 = x[block + block1 + lane];
                     lanes[lane] += t0 * t0;
                 }
+            }
+            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
+                const double t0 = x[block + count + rest];
+                others += t0 * t0;
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -24,18 +34,13 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N) {
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] += lanes[lane + 4];
             }
-            whole = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
+            const double t0 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others;
+            const double t1 = wide + t0;
+            const double t2 = t1 - wide;
+            left += wide - (t1 - t2) + (t0 - t2);
+            wide += t0;
         }
-        for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-            const double t0 = x[block + count + rest];
-            others += t0 * t0;
-        }
-        const double t0 = whole + others;
-        const double t1 = wide + t0;
-        const double t2 = t1 - wide;
-        left += wide - (t1 - t2) + (t0 - t2);
-        wide += t0;
+        total = fx_isnan_f64(left) ? wide : wide + left;
     }
-    const double total = fx_isnan_f64(left) ? wide : wide + left;
     sum[0] = total;
 }

@@ -4,18 +4,26 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (B*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
-        double wide = 0.0;
-        for (int64_t block = 0; block < N; block += 1024) {
-            float others = 0.0f;
-            const int64_t count = (fx_min(1024, N - block) / 16)*16;
-            float whole = 0.0f;
-            if (fx_min(1024, N - block) >= 16) {
+        float total = 0.0f;
+        if (N < 16) {
+            for (int64_t rest = 0; rest < N; ++rest) {
+                total += x[i*N + rest];
+            }
+        }
+        if (N >= 16) {
+            double wide = 0.0;
+            for (int64_t block = 0; block < N; block += 1024) {
                 float lanes[16] = {0};
+                float others = 0.0f;
+                const int64_t count = (fx_min(1024, N - block) / 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
                         lanes[lane] += x[i*N + block + block1 + lane];
                     }
+                }
+                for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
+                    others += x[i*N + block + count + rest];
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -25,14 +33,10 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                whole = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
             }
-            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                others += x[i*N + block + count + rest];
-            }
-            wide += (double)(whole + others);
+            total = (float)wide;
         }
-        const float total = (float)wide;
         sum[i] = total;
     }
 }
