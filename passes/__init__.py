@@ -56,7 +56,6 @@ from fxlite.passes.rewrite.pattern import Pattern
 from fxlite.passes.rewrite.rule import Call, NodeRule, Rule, node_rule, rule
 from fxlite.passes.rewrite.rule_set import RuleSet, analyze_rules
 from fxlite.passes.rules.channels_last import channels_last
-from fxlite.passes.rules.complex_products import complex_products
 from fxlite.passes.rules.const_fold import const_fold, split_const_subgraphs
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.fuse_attention import fuse_attention
@@ -64,8 +63,9 @@ from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn, fuse_conv_bn_eval, fu
 from fxlite.passes.rules.loop_invariants import loop_invariants
 from fxlite.passes.rules.merge_convolutions import merge_convolutions
 from fxlite.passes.rules.merge_linears import merge_linears, merge_steps
-from fxlite.passes.rules.promote_operands import promote_operands
+from fxlite.passes.rules.products import complex_products, promote_operands
 from fxlite.passes.rules.redundant import CSEPass, cse, dce, get_CSE_banned_ops, remove_dropout
+from fxlite.passes.rules.separate_axes import separate_axes
 from fxlite.passes.rules.simplify import simplify
 from fxlite.passes.rules.store_bf16 import store_bf16
 from fxlite.passes.rules.sub_pixel import sub_pixel
@@ -94,7 +94,7 @@ __all__ += ["replace_pattern", "replace_pattern_with_filters", "rule"]
 __all__ += ["CSEPass", "cast_floats", "channels_last", "const_fold", "cse", "dce", "decompose", "fuse_attention"]
 __all__ += ["fuse_conv_bn", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_CSE_banned_ops", "loop_invariants"]
 __all__ += ["merge_linears", "merge_steps", "quantize_dynamic", "quantize_weights", "remove_dropout", "simplify"]
-__all__ += ["split_const_subgraphs", "store_bf16", "sub_pixel", "unfold_convolutions"]
+__all__ += ["separate_axes", "split_const_subgraphs", "store_bf16", "sub_pixel", "unfold_convolutions"]
 __all__ += ["complex_products", "merge_convolutions", "promote_operands", "vectorize_loops"]
 # parts of a program
 __all__ += ["CapabilityBasedPartitioner", "OpSupports", "OperatorSupport", "OperatorSupportBase", "Partition"]

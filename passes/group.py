@@ -21,6 +21,7 @@ sub, exp, sum, div) is one group of loops.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -31,7 +32,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op, as_multi_index, normalize_axes
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, fresh_var
+from fxlite.scalar.expr import Apply, ConstReader, Expr, Load, MultiIndex, Reduction, fresh_var
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Atom, Index, Quotient, Remainder, Var, flatten, product
 from fxlite.types import dtypes
@@ -407,7 +408,7 @@ class _Grouping:
         for index in indices:
             used = frozenset[Var]().union(*(i.variables() for i in index))
             inner = used.difference(found.space)
-            if inner and _overlaps(index):  # a sliding window computes it several times
+            if inner and _overlaps(index, found.space):  # a sliding window computes it several times
                 if not cheap or self.in_windows[id(found)] >= MOST_IN_WINDOWS:
                     return False
                 self.in_windows[id(found)] += 1
@@ -456,15 +457,15 @@ class _Grouping:
         for i in index:
             if i.constant == 0:
                 continue
-            atom = i.single_atom
-            if not isinstance(atom, Var) or atom in used or atom not in outer:
+            loops = _joined_loops(i)
+            if not loops or not set(outer).issuperset(loops) or not set(used).isdisjoint(loops):
                 return False
-            used.append(atom)
+            used += loops
         if set(outer[: len(used)]) != set(used):
             return False
         if outer and not used:
             return False  # a full reduction before everything else is a kernel of its own
-        is_across = node.target.kind == "window" or _combines_rows(node)
+        is_across = (node.target.kind == "window" and _combines(node)) or _combines_rows(node)
         if is_across and used and used[-1] is not outer[-1] and not _has_few_elements(node):
             return False  # its elements are adjacent along another axis than those of the result
         # a reader that is itself a window or contraction would compute it repeatedly
@@ -493,7 +494,9 @@ class _Grouping:
             indices = found.reads[node]
             if _reduces_columns(node, found):
                 return False
-            return len(indices) <= MOST_READS and not any(_overlaps(i) and _breaks_rows(node, i) for i in indices)
+            return len(indices) <= MOST_READS and not any(
+                _overlaps(i, found.space) and _breaks_rows(node, i) for i in indices
+            )
         if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
         sources: list[tuple[Node, MultiIndex]] = []
@@ -527,6 +530,17 @@ def _has_few_elements(node: Node) -> bool:
     """True if copying a node's value takes next to no time, with batches of named sizes taken for small."""
     known = [n for n in node.type.shape if type(n) is int]
     return math.prod(known) < FEW_ELEMENTS and bool(known)
+
+
+MOST_JOINED = 3
+"""The most loops that a joined index may have."""
+
+
+def _combines(node: Node) -> bool:
+    """True if an element combines a whole window of elements, and not only a few of them, as in a resized image."""
+    index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
+    value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
+    return any(isinstance(e, Reduction) for e in expr.walk(value))
 
 
 def _combines_rows(node: Node) -> bool:
@@ -610,6 +624,18 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     return bool(apart) and len(apart) == len(places) and all(apart)
 
 
-def _overlaps(index: MultiIndex) -> bool:
-    """True if some coordinate combines several loops, as sliding windows do."""
-    return any(len(i.variables()) > 1 for i in index)
+def _overlaps(index: MultiIndex, space: tuple[Var, ...]) -> bool:
+    """True if some coordinate combines several loops, as windows do; but not those over the result that a reshape
+    joins."""
+    several = (i for i in index if len(i.variables()) > 1)
+    return any(not i.variables().issubset(space) or not _joined_loops(i) for i in several)
+
+
+def _joined_loops(index: Index) -> tuple[Var, ...]:
+    """The loops, outermost first, whose places in row-major order are an index, as after a reshape that joins axes;
+    none if it is not such an index."""
+    found = sorted(index.variables(), key=lambda v: v.name)
+    if len(found) > MOST_JOINED:
+        return ()
+    orders = itertools.permutations(found)
+    return next((o for o in orders if flatten(map(Index.of, o), [v.extent for v in o]) == index), ())

@@ -67,7 +67,7 @@ def standard_passes(
         *([passes.sub_pixel] if keep else []),
         *([passes.unfold_convolutions.with_options(keep=keep)] if keep and expand_weights else []),
         *([passes.channels_last.with_options(bf16=bf16)] if keep else []),
-        *([passes.complex_products] if keep else []),
+        *([passes.separate_axes, passes.complex_products] if keep else []),
         passes.const_fold.with_options(skip_folding_node_fn=None if expand_weights else _is_expansion),
         passes.merge_linears,
         passes.cse,

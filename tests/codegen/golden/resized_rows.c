@@ -1,6 +1,7 @@
-/* interpolate: f32[1,2,9,64] = interpolate
+/* interpolate_interpolate: f32[2,5,64] = reshape -> interpolate
  * program.py:1 */
-static void k0_interpolate(const float *restrict x, float *restrict interpolate) {
+static void k0_interpolate_interpolate(const float *restrict x,
+    float *restrict interpolate_interpolate) {
     int64_t of_place[64] = {0};
     float of_place1[64] = {0};
     int64_t of_place2[64] = {0};
@@ -16,6 +17,19 @@ static void k0_interpolate(const float *restrict x, float *restrict interpolate)
         of_place3[i] = fx_minimum_f32(fx_maximum_f32(t0
             - (float)fx_minimum_i64(fx_cast_f32_i64(t0), 23), 0.0f), 1.0f);
     }
+    for (int64_t i = 0; i < 10; ++i) {
+        #pragma omp simd
+        for (int64_t j = 0; j < 64; ++j) {
+            interpolate_interpolate[i*64 + j] =
+                x[i*24 + of_place[j]] * of_place1[j] + x[i*24 + of_place2[j]] * of_place3[j];
+        }
+    }
+}
+
+/* interpolate: f32[1,2,9,64] = permute -> interpolate -> permute -> reshape
+ * program.py:1 */
+static void k1_interpolate_interpolate_1(const float *restrict interpolate_interpolate,
+    float *restrict interpolate) {
     for (int64_t i = 0; i < 2; ++i) {
         for (int64_t j = 0; j < 9; ++j) {
             const float t0 = (float)j;
@@ -35,10 +49,8 @@ static void k0_interpolate(const float *restrict x, float *restrict interpolate)
             #pragma omp simd
             for (int64_t k = 0; k < 64; ++k) {
                 interpolate[(i*9 + j)*64 + k] =
-                    (x[(i*5 + t6)*24 + of_place[k]] * of_place1[k]
-                    + x[(i*5 + t6)*24 + of_place2[k]] * of_place3[k]) * t11
-                    + (x[(i*5 + t13)*24 + of_place[k]] * of_place1[k]
-                    + x[(i*5 + t13)*24 + of_place2[k]] * of_place3[k]) * t10;
+                    interpolate_interpolate[(i*5 + t6)*64 + k] * t11
+                    + interpolate_interpolate[(i*5 + t13)*64 + k] * t10;
             }
         }
     }
