@@ -487,8 +487,9 @@ _PRECISION = Option(
     "matmul_precision",
     ("highest", "high", "medium"),
     "highest",
-    "medium: products with constant weights round their operands to bf16 (c only); high: "
-    "three products of bf16 where the processor has AMX, else as highest (default)",
+    "how products are computed; highest (the default): in their own dtype; high: as three products of bf16 where the "
+    "processor has AMX, otherwise as highest; medium: operands of products with constant weights are rounded to bf16, "
+    "in C only",
     "PRECISION",
 )
 _MEMORY = Option("memory_limit", int, None, "bytes that a call may take")
@@ -504,7 +505,7 @@ class CBackend(Backend):
         _THREADS,
         _PRECISION,
         _MEMORY,
-        Option("profile", bool, False, "take the time of each kernel", lacking="counters"),
+        Option("profile", bool, False, "take the time of each kernel"),
         Option("optimize", bool, True, "run the standard passes"),
         Option(
             "autotune",

@@ -61,8 +61,7 @@ class Option:
     option has a ``metavar``.
 
     ``type`` is bool, a tuple of the allowed words, or another class. ``check`` returns the value to
-    use, or raises if it does not fit. ``lacking`` names the feature that back ends without this option
-    do not have; error messages quote it."""
+    use, or raises if it does not fit."""
 
     name: str
     type: Any
@@ -70,7 +69,6 @@ class Option:
     help: str
     metavar: str | None = None
     check: Callable[[Any], Any] | None = None
-    lacking: str = ""
 
     def checked(self, value: Any) -> Any:
         """Return the value after checking it. Raises ArgumentError if the option cannot have it."""
@@ -182,16 +180,15 @@ class Backend:
             if type(found) is type(option.default) and found == option.default:
                 continue
             if name not in own:
-                raise ArgumentError(self._lacks(option, found))
+                raise ArgumentError(self._lacks(option))
             chosen[name] = found
         return chosen
 
-    def _lacks(self, option: Option, value: Any) -> str:
+    def _lacks(self, option: Option) -> str:
+        """The message names the option as neither Python nor a command line writes it, since both have it."""
         names = [backend.name for backend, _ in declared_options()[option.name]]
-        ends = f"{_listed(names, 'and')} back end{'s' if len(names) > 1 else ''}"
-        shown = f"{option.name}={value if option.type is bool else ''}"
-        rest = f"; {self.name!r} has no {option.lacking}" if option.lacking else ""
-        return f"{shown} is an option of the {ends}{rest or f', not of {self.name!r}'}"
+        ends = f"{_listed(names, 'and')} back end{'s have' if len(names) > 1 else ' has'} it"
+        return f"the back end {self.name!r} has no option {option.name}; the {ends}"
 
 
 #: The back end that is used if none is named.
@@ -224,9 +221,14 @@ def find_backend(name: str) -> Backend:
     return known[name]
 
 
-def measured_backends() -> str:
-    """The names of the back ends whose kernels or nodes can be timed: ``'c' or 'python'``."""
-    return _listed([repr(backend.name) for backend in backends() if backend.is_measured], "or")
+def find_measured(name: str) -> Backend:
+    """The back end with this name, whose kernels or nodes can be timed. Raises ArgumentError if they cannot, and
+    what :func:`find_backend` raises."""
+    found = find_backend(name)
+    if not found.is_measured:
+        able = _listed([repr(backend.name) for backend in backends() if backend.is_measured], "or")
+        raise ArgumentError(f"the {found.part}s of {name!r} cannot be timed; choose the back end {able}")
+    return found
 
 
 def _listed(names: Sequence[str], word: str) -> str:

@@ -116,7 +116,11 @@ def test_blame(folder: Path, capsys: pytest.CaptureFixture[str], backend: str) -
     [
         (["profile", "net.py:Net"], 1, 'needs types of its inputs: --input "x=f32[...]"'),
         (["profile", "net.py:Net", *X, "--size", "C=3"], 1, "there is no named dim 'C'"),
-        (["profile", "net.py:Net", *X, "--backend", "cuda"], 1, "'cuda' has no counters"),
+        (
+            ["profile", "net.py:Net", *X, "--backend", "cuda"],
+            1,
+            "the kernels of 'cuda' cannot be timed; choose the back end 'c' or 'python'",
+        ),
         (["profile", "net.py:Net", *X, "--backend", "d"], 1, "there is no back end 'd'"),
         (["profile", "net.py:Net", *X, "--by", "node"], 2, "invalid choice: 'node'"),
         (["profile", "net.py:Net", *X, "--repeat", "0"], 2, "not a number from 1 on"),

@@ -64,7 +64,7 @@ def test_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("-o", "r.svg"), "one HTML page: -o r.html"),
         (("-o", "none/r.html"), "there is no folder none"),
-        (("-o", "r.html", "--backend", "cuda"), "'c' or 'python', not for 'cuda'"),
+        (("-o", "r.html", "--backend", "cuda"), "the kernels of 'cuda' cannot be timed; choose the back end 'c'"),
         (("-o", "r.html", "--size", "N=3"), "there is no named dim 'N'"),
     ],
 )

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fxlite import compiler
-from fxlite.backend import DEFAULT, Backend, find_backend, measured_backends, silent
+from fxlite.backend import DEFAULT, Backend, find_measured, silent
 from fxlite.backend import Stage as Step
 from fxlite.base.checked import checked
 from fxlite.base.console import page_html, write_whole
-from fxlite.base.errors import ArgumentError, CodegenError, GraphError, number_of
+from fxlite.base.errors import CodegenError, GraphError, number_of
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.program import memory_plan, optimize
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
@@ -342,9 +342,7 @@ def report(
     Raises ArgumentError for other back ends, for inputs and sizes that do not fit, and for inputs
     without types; with ``backend="c"`` also CodegenError for a program that cannot be compiled, and
     CompilerNotFound if it should be measured."""
-    target = find_backend(backend or DEFAULT)
-    if not target.is_measured:
-        raise ArgumentError(f"a report is made for {measured_backends()}, not for {backend!r}")
+    target = find_measured(backend or DEFAULT)
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)
     notes: list[str] = []

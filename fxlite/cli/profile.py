@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fxlite.backend import DEFAULT, find_backend
+from fxlite.backend import DEFAULT, find_measured
 from fxlite.base.console import show
 from fxlite.base.errors import ArgumentError, number_of
 from fxlite.cli.program_file import ProgramError, trace_program, unique
@@ -112,7 +112,7 @@ def pipeline(text: str) -> PassManager:
 
 def _subject(options: argparse.Namespace) -> tuple[GraphModule, dict[str, Any]]:
     """The program to measure, and how to measure it."""
-    find_backend(options.backend)
+    find_measured(options.backend)
     module, inputs = _program_and_inputs(options)
     return module, {"inputs": inputs, "backend": options.backend, "repeat": options.repeat, "threads": options.threads}
 
@@ -174,6 +174,7 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
         raise ArgumentError(f"a report is one HTML page: -o {path.stem or 'report'}.html")
     if not path.absolute().parent.is_dir():
         raise ArgumentError(f"there is no folder {path.parent}")
+    find_measured(options.backend or DEFAULT)
     steps = steps_aside()
     with steps("trace") as step:
         module, inputs = _program_and_inputs(options)

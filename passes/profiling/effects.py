@@ -24,7 +24,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.backend import Backend, find_backend, measured_backends
+from fxlite.backend import Backend, find_backend, find_measured
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
 from fxlite.base.errors import ArgumentError, GraphError, number_of
@@ -447,10 +447,7 @@ def before_after(
     fails, and whatever calling and compiling the program raise."""
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
-    target = find_backend(backend)
-    if not target.is_measured:
-        names = measured_backends()
-        raise ArgumentError(f"passes are measured with {names}, not with {backend!r}")
+    target = find_measured(backend)
     manager = _manager(passes)
     values = input_values(gm, args, inputs, sizes)
     dims = check_inputs(gm.name, gm.graph.placeholders, values)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.backend import Backend, KernelInfo, find_backend
+from fxlite.backend import Backend, KernelInfo, find_measured
 from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.facade import above
@@ -194,7 +194,7 @@ def profile(
 
     Raises ArgumentError for a back end without counters and for sizes given together with inputs, and
     whatever calling and compiling ``gm`` raise."""
-    target = find_backend(backend)
+    target = find_measured(backend)
     options = target.checked({"matmul_precision": matmul_precision, "autotune": autotune})
     if repeat is not None and repeat < 1:
         raise ArgumentError(f"repeat must be at least 1, not {repeat}")
