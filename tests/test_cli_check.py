@@ -162,7 +162,9 @@ def test_saved_graphs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--no-match", "conv2"], 2, "there is no op 'conv2'; did you mean conv2d"),
         (["--no-match", "conv2d[padd=1]"], 2, "         ^^^^"),
-        (["--max-peak", "1XB"], 2, "'1XB' is not a quantity"),
+        (["--max-peak", "1XB"], 2, "'1XB' is not a number of bytes; write 200MB, 64MiB, 5G or 1000000"),
+        (["--max-flops", "1MB"], 2, "'1MB' is not a number of FLOPs; write 200MFLOPs, 5G or 1000000"),
+        (["--max-nodes", "-3"], 2, "'-3' is not a count; write 100 or 5k"),
         (["--size", "B"], 2, "not of the form DIM=N"),
         (["--size", "C=3"], 1, "the program has no named dim 'C'; it has B"),
         (["--size", "B=3", "--size", "B=4"], 1, "--size B is given twice"),

@@ -61,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, text in (("--match", "fail unless"), ("--no-match", "fail if")):
         text += " this finds something; repeat for each"
         repeated(parser, option, metavar="QUERY", type=checked_query, help=text)
-    for option, metavar, text in (
-        ("--max-peak", "BYTES", "most memory that computed values take at a time: 200MB, 64MiB"),
-        ("--max-flops", "FLOPS", "most arithmetic operations of one run: 5G"),
-        ("--max-weights", "BYTES", "most bytes of the weights that are read"),
-        ("--max-nodes", "N", "most nodes of the graph"),
+    for option, metavar, unit, text in (
+        ("--max-peak", "BYTES", "B", "most memory that computed values take at a time: 200MB, 64MiB"),
+        ("--max-flops", "FLOPS", "FLOPs", "most arithmetic operations of one run: 5G"),
+        ("--max-weights", "BYTES", "B", "most bytes of the weights that are read"),
+        ("--max-nodes", "N", "", "most nodes of the graph"),
     ):
-        parser.add_argument(option, metavar=metavar, type=amount, help=text)
+        parser.add_argument(option, metavar=metavar, type=amount(unit), help=text)
     parser.add_argument("--lint", action="store_true", help="fail if the graph breaks its own rules")
     size_option(parser, "that a limit depends on")
 

@@ -240,7 +240,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for option, metavar, parse, text in (
         ("--min-sqnr", "DB", float, "signal-to-noise ratio of the results on --data, in dB"),
-        ("--max-bytes", "BYTES", amount, "bytes of all weights: 200kB, 4MiB"),
+        ("--max-bytes", "BYTES", amount("B"), "bytes of all weights: 200kB, 4MiB"),
         ("--max-latency", "TIME", seconds, "time of all products, as estimated: 200us"),
     ):
         how.add_argument(option, metavar=metavar, type=parse, help=f"make a plan that keeps this: {text}")

@@ -199,12 +199,16 @@ def checked_query(text: str) -> str:
     return text
 
 
-def amount(text: str) -> int:
-    """``200MB``: a number, optionally with a prefix and a unit."""
-    from fxlite.show.query.values import parse_quantity
+def amount(unit: str) -> Callable[[str], int]:
+    """A function that reads quantities in a unit, ``200MB``: a number, optionally with a prefix and the unit."""
 
-    with _told():
-        return parse_quantity(text)
+    def parse(text: str) -> int:
+        from fxlite.show.query.values import parse_quantity
+
+        with _told():
+            return parse_quantity(text, unit)
+
+    return parse
 
 
 def seconds(text: str) -> float:

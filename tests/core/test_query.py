@@ -309,12 +309,24 @@ def test_names_that_the_graph_does_not_have(graph: fx.Graph) -> None:
 
 
 def test_quantities() -> None:
-    texts = ("200MB", "64MiB", "5G", "1000000", "1.5kB", "2 KiB", "1e3", "7 FLOPs")
-    values = (200e6, 64 * 2**20, 5e9, 10**6, 1500, 2048, 1000, 7)
+    texts = ("200MB", "64MiB", "5G", "1000000", "1.5kB", "2 KiB", "1e3")
+    values = (200e6, 64 * 2**20, 5e9, 10**6, 1500, 2048, 1000)
     assert tuple(map(parse_quantity, texts)) == values
-    for wrong in ("", "MB", "-3", "3 apples", "5iB"):
-        with pytest.raises(QueryError, match="is not a quantity"):
+    assert [parse_quantity(text, "FLOPs") for text in ("7 FLOPs", "1 FLOP", "2G")] == [7, 1, 2 * 10**9]
+    assert [parse_quantity(text, "") for text in ("7", "5k")] == [7, 5000]
+    for wrong in ("", "MB", "-3", "3 apples", "5iB", "5 FLOPs"):
+        with pytest.raises(QueryError, match="is not a number of bytes; write 200MB"):
             parse_quantity(wrong)
+    with pytest.raises(QueryError, match="'2MB' is not a number of FLOPs; write 200MFLOPs, 5G"):
+        parse_quantity("2MB", "FLOPs")
+    with pytest.raises(QueryError, match="'200MB' is not a count; write 100 or 5k"):
+        parse_quantity("200MB", "")
+
+
+@pytest.mark.parametrize("query", ["[rank=2MB]", "[size>1MB]", "[bytes>1MFLOPs]"])
+def test_units_that_an_attribute_does_not_have(graph: fx.Graph, query: str) -> None:
+    with pytest.raises(QueryError, match=r"is not a (count|number of bytes); write"):
+        graph.find(query)
 
 
 def test_matches_are_real_chains_and_none_is_missed() -> None:

@@ -26,6 +26,12 @@ from fxlite.types.tensor_type import TensorType
 VALUE_WORDS = ("dtype", "rank", "shape", "size", "bytes")
 
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+#: Unit -> what a quantity of it is called, and how it is written.
+_QUANTITIES = {
+    "B": "number of bytes; write 200MB, 64MiB, 5G or 1000000",
+    "FLOPs": "number of FLOPs; write 200MFLOPs, 5G or 1000000",
+    "": "count; write 100 or 5k",
+}
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE]\d\d?)?)\s*([kKMGT]?i?)(B|FLOPs?)?\s*")
 
 
@@ -79,14 +85,14 @@ class Undecided(Exception):
         self.names = names
 
 
-def parse_quantity(text: str) -> int:
+def parse_quantity(text: str, unit: str = "B") -> int:
     """``"200MB"`` -> 200_000_000: a number, optionally with a prefix, k M G T (powers of 1000) or Ki Mi
-    Gi Ti (powers of 1024), and a unit, B or FLOPs. Raises QueryError."""
+    Gi Ti (powers of 1024), and a unit, ``B`` or ``FLOPs``, or none for a plain count. Raises QueryError."""
     found = _QUANTITY.fullmatch(text)
     prefix = found[2].replace("K", "k") if found else ""
     prefix = "Ki" if prefix == "ki" else prefix
-    if found is None or prefix not in _PREFIXES:
-        raise QueryError(f"{text!r} is not a quantity; write 200MB, 64MiB, 5G or 1000000")
+    if found is None or prefix not in _PREFIXES or (found[3] or unit).rstrip("s") != unit.rstrip("s"):
+        raise QueryError(f"{text!r} is not a {_QUANTITIES[unit]}")
     return round(float(found[1]) * _PREFIXES[prefix])
 
 
@@ -101,7 +107,7 @@ def parse_value(attribute: str, sign: str, text: str) -> Any:
     if attribute == "shape":
         return _shape(text)
     if attribute in ("rank", "size", "bytes") and _QUANTITY.fullmatch(text):
-        return parse_quantity(text)
+        return parse_quantity(text, "B" if attribute == "bytes" else "")
     value = _literal(text)
     if (attribute in ("rank", "size", "bytes") or sign not in ("=", "!=")) and not _is_number(_as_dim(value)):
         raise QueryError(f"{sign!r} needs a number here, such as 3, 1MB or 4*D, not {text}")
