@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
 import shutil
@@ -24,6 +25,7 @@ from fxlite.ops.op import REGISTRY
 from fxlite.show.drawing import colours, draw, picture
 from fxlite.show.drawing.layout import Box, layout
 from fxlite.show.drawing.outline import Part, outline, stands_on_readers
+from fxlite.show.drawing.svg import svg_text
 from tests.zoo import ZOO
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -314,6 +316,23 @@ def test_by_the_dot_program(
     without_libraries(monkeypatch)
     graph.draw(tmp_path / f"a.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes().startswith(start)
+
+
+def ink(file: bytes) -> Any:
+    """How bright a PNG is, in squares of 16 points."""
+    from PIL import Image  # comes with cairosvg
+
+    image = Image.open(io.BytesIO(file)).convert("L")
+    return np.asarray(image.resize([side // 16 for side in image.size], Image.Resampling.BOX)).astype(int)
+
+
+def test_a_pdf_looks_like_the_svg(graph: fx.Graph) -> None:
+    """cairosvg knows one font and puts centred texts of several styles on top of each other."""
+    cairosvg, resvg = (pytest.importorskip(name) for name in ("cairosvg", "resvg_py"))
+    drawn = picture.picture(graph)
+    shown = ink(bytes(resvg.svg_to_bytes(svg_string=svg_text(drawn))))
+    apart = np.abs(shown - ink(cairosvg.svg2png(bytestring=svg_text(drawn, is_placed=True).encode())))
+    assert apart.max() < 24 and apart.mean() < 1
 
 
 @pytest.mark.parametrize(("ending", "start", "library"), FORMATS)

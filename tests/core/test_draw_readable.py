@@ -224,6 +224,15 @@ def test_a_layer_has_its_name_and_the_shapes_of_its_weights() -> None:
     assert lines_of(graph, "linear", weights=True) == ["linear", "f32[B,1000]"]  # in a box with its weights
 
 
+def test_a_weight_that_is_no_layer_s_has_its_own_name() -> None:
+    """An op's parameter, such as x, says nothing about a weight."""
+    assert lines_of(models.traced("bert").graph, "slice") == [
+        "slice axis=0 stop=T",
+        "positions.weight [128,64]",
+        "f32[T,64]",
+    ]
+
+
 def test_a_dtype_of_weights_that_is_another_is_said() -> None:
     class Table(nn.Module):
         def __init__(self) -> None:

@@ -143,7 +143,7 @@ def rendered(drawn: Picture, format: str, name: str) -> bytes:
             return bytes(resvg_py.svg_to_bytes(svg_string=svg_text(drawn), zoom=_ZOOM))
         import cairosvg
 
-        return cairosvg.svg2pdf(bytestring=svg_text(drawn).encode())  # type: ignore[no-any-return]
+        return cairosvg.svg2pdf(bytestring=svg_text(drawn, is_placed=True).encode())  # type: ignore[no-any-return]
     except (ImportError, OSError):  # OSError: the C library that it needs is missing
         if shutil.which("dot"):
             import graphviz

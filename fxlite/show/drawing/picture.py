@@ -263,6 +263,7 @@ def _held_texts(found: Outline, node: Node) -> list[str]:
             text = text.removeprefix(repr(read.type.dtype)) or text
         value = _number(read)
         names = by_type.setdefault(f"= {value}" if value else text, [])
+        name = _own_name(node, name, read)
         if name not in names:
             names.append(name)
     rows: list[str] = []
@@ -275,18 +276,32 @@ def _held_texts(found: Outline, node: Node) -> list[str]:
     return [_short(row, _WIDEST_HELD) for row in rows[:_MOST_ROWS]] + ["…"] * (len(rows) > _MOST_ROWS)
 
 
+def _own_name(node: Node, name: str, read: Node) -> str:
+    """The name of an operand of ``node`` that is shown on it: that of the op's parameter, as in ``weight``; or, if a
+    learned weight is called otherwise, its path inside the node's module: ``positions.weight`` and not ``x``."""
+    path = str(read.target)
+    if path.rpartition(".")[2].startswith(name) or not isinstance(_array(read), Parameter):
+        return name
+    return path.removeprefix(f"{node.scope.path}." if node.scope and node.scope.path else "")
+
+
+def _array(read: Node) -> Any:
+    """What a ``get_attr`` reads; None for other nodes, and while the graph is edited."""
+    owner = read.graph.owning_module
+    if read.op != "get_attr" or owner is None:
+        return None
+    try:
+        return owner.get_attribute(read.target)
+    except AttributeError:
+        return None
+
+
 def _number(read: Node) -> str:
     """The value of a constant that is a single number and not a learned weight; otherwise empty."""
-    owner, kind = read.graph.owning_module, read.type
-    if read.op != "get_attr" or owner is None or not isinstance(kind, TensorType) or kind.shape:
-        return ""
-    try:
-        value = owner.get_attribute(read.target)
-    except AttributeError:  # the graph is being edited
+    value = _array(read)
+    if value is None or isinstance(value, Parameter) or not isinstance(read.type, TensorType) or read.type.shape:
         return ""
     number = np.asarray(value).item()
-    if isinstance(value, Parameter):
-        return ""
     return f"{number:.6g}" if isinstance(number, float) else str(number)
 
 

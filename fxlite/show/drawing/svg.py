@@ -10,7 +10,7 @@ and a description for screen readers.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fxlite.base.outside_text import markup
 from fxlite.show.drawing.colours import Colour, css_class, dark
@@ -69,19 +69,20 @@ MARKER = """<defs><marker id="arrow" viewBox="0 0 8 8" refX="7.5" refY="4" marke
  markerHeight="7" orient="auto"><path class="tip" d="M0,1 L8,4 L0,7 z"/></marker></defs>"""
 
 
-def opening(width: float, height: float, name: str, description: str = "", size: float = BIG) -> str:
+def opening(width: float, height: float, name: str, description: str = "", size: float = BIG, font: str = FONT) -> str:
     """The start tag of a picture, with its name and description for people who cannot see it."""
     told = f"<desc>{markup(description)}</desc>" if description else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{ROOT}" role="img" aria-label="{markup(name)}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'font-family="{FONT}" font-size="{size:g}">{told}'
+        f'font-family="{font}" font-size="{size:g}">{told}'
     )
 
 
 # -- a graph ---------------------------------------------------------------------------------------
-def svg_text(drawn: Picture) -> str:
-    """The picture as SVG text. Nodes have their line of code and origin as a tooltip."""
+def svg_text(drawn: Picture, is_placed: bool = False) -> str:
+    """The picture as SVG text. Nodes have their line of code and origin as a tooltip. With ``is_placed``, it is for
+    programs that know no lists of fonts and no centred text of several styles: each piece of text has its place."""
     root, placed = laid_out(drawn)
     legend, legend_width = legend_row(drawn.colours.legend, root.height + 14)
     columns = max(_NARROWEST_CAPTION, int(root.width / (SMALL * ADVANCE)))
@@ -93,7 +94,7 @@ def svg_text(drawn: Picture) -> str:
     body = [_open_box(part, box) for part, box in placed if not part.is_drawn_whole]
     sideways = drawn.direction == "LR"
     body += [_line_path(ln, sideways) for box in (root, *(b for _, b in placed)) for ln in box.lines]
-    body += [_svg_node(drawn, part, box) for part, box in placed if part.is_drawn_whole]
+    body += [_svg_node(drawn, part, box, is_placed) for part, box in placed if part.is_drawn_whole]
     shift = 8 + max(0.0, (width - 16 - root.width) / 2)
     lines = [
         f'<text class="small" x="12" y="{below + 8 + n * LINE_HEIGHT:.1f}">{markup(line)}</text>'
@@ -103,7 +104,7 @@ def svg_text(drawn: Picture) -> str:
     used += [colour for _, colour in drawn.colours.legend]
     return "\n".join(
         [
-            opening(width, height, *described(drawn)),
+            opening(width, height, *described(drawn), font="monospace" if is_placed else FONT),
             f"<style>\n{style_text(dict.fromkeys(used))}</style>",
             MARKER,
             f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>',
@@ -151,7 +152,7 @@ def _line_path(line: Line, sideways: bool) -> str:
     return f'<path class="line" d="{path}"' + (' marker-end="url(#arrow)"/>' if line.ends else "/>")
 
 
-def _svg_node(drawn: Picture, part: Part, box: Box) -> str:
+def _svg_node(drawn: Picture, part: Part, box: Box, is_placed: bool) -> str:
     node = drawn.outline.nodes[part.start]
     is_end = not part.children and node.op in ("placeholder", "output")
     radius = box.height / 2 if is_end else 6
@@ -165,20 +166,28 @@ def _svg_node(drawn: Picture, part: Part, box: Box) -> str:
     ]
     for css, text in texts(drawn, part):
         y += LINE_HEIGHT
-        shown = markup(text)
-        if css == "name":
-            name, _, more = text.partition(" ")
+        name, _, more = text.partition(" ") if css == "name" else (text, "", "")
+        if more and is_placed:
+            left = middle - len(text) * BIG * ADVANCE / 2
+            for style, words, before in ((css, name, 0), ("more", more, len(name) + 1)):
+                x = left + before * BIG * ADVANCE
+                parts.append(f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{markup(words)}</text>')
+        else:
             shown = markup(name) + (f' <tspan class="more">{markup(more)}</tspan>' if more else "")
-        place = f'x="{middle:.1f}" y="{y:.1f}" text-anchor="middle"'
-        parts.append(f'<text class="{css}" {place}>{shown}</text>')
+            parts.append(f'<text class="{css}" x="{middle:.1f}" y="{y:.1f}" text-anchor="middle">{shown}</text>')
     return "".join([*parts, "</g>"])
 
 
-def legend_row(rows: tuple[tuple[str, Colour], ...], y: float) -> tuple[str, float]:
-    """Coloured squares with their meanings, and the width of the row."""
+def legend_row(rows: tuple[tuple[str, Colour], ...], y: float, marks: Sequence[str] = ()) -> tuple[str, float]:
+    """Coloured squares with their meanings, or in place of squares the paths in ``marks``; and the width of the row."""
     parts, x = [], 0.0
-    for name, colour in rows:
-        parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" class="{css_class(colour)}"/>')
+    for number, (name, colour) in enumerate(rows):
+        style = f'class="{css_class(colour)}"'
+        if marks:
+            place = f"translate({x + 5.5:.1f} {y + 5.5:.1f})"
+            parts.append(f'<path {style} transform="{place}" stroke-width="1.6" d="{marks[number % len(marks)]}"/>')
+        else:
+            parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="11" height="11" rx="2" {style}/>')
         parts.append(f'<text class="small" x="{x + 16:.1f}" y="{y + 9.5:.1f}">{markup(name)}</text>')
         x += 16 + len(name) * SMALL * ADVANCE + 16
     return "".join(parts), x

@@ -39,7 +39,7 @@ def sensitivity_svg(found: Sensitivity) -> str:
     high = math.ceil(max([10.0, *ratios]) / 10 + 0.2) * 10
     height = _ROW * max(len(layers), 1)
     left = 24 + max([len(_name(x)) for x in layers], default=0) * _LETTER
-    legend, _ = legend_row(tuple(schemes.items()), _TOP + height + 42)
+    legend, _ = legend_row(tuple(schemes.items()), _TOP + height + 42, _SHAPES)
     told = "signal-to-noise ratio of each layer" if found.of == "layer" else "signal-to-noise ratio of the results"
     heading = f"{found.program}: {told}, in dB"
     rest = f"the {len(layers)} of {len(found.layers)} layers that lose most" if len(layers) < len(found.layers) else ""
