@@ -119,7 +119,8 @@ def in_browser(tmp_path: Path, text: str, script: str) -> Any:
 
 def no_serious_findings(page: Any) -> None:
     """Fails for :func:`serious_findings`; skips where axe-core is not installed."""
-    assert not serious_findings(page)
+    found = serious_findings(page)
+    assert not found, found
 
 
 def serious_findings(page: Any) -> list[tuple[str, str, list[str]]]:

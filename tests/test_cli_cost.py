@@ -80,7 +80,7 @@ def test_two_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.splitlines()[1].split() == ["FLOPs", "16.4k*T", "8192*T", "+", "524k", "-8192*T", "+", "524k"]
     assert out.endswith("\nFLOPs lower than before: T > 64\n")
     _, out, _ = run(capsys, *options, "--quantity", "peak")
-    assert out.endswith("\npeak memory lower than before: T > 64\n")
+    assert out.endswith("\npeak bytes lower than before: T > 64\n")
 
 
 def test_a_range_and_its_plot(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -329,9 +329,9 @@ def _totals(report: ModelReport) -> Iterator[list[str]]:
     yield ["nodes", *(f"{len(stage.module.graph):,}" for stage in stages)]
     for name, quantity, unit in (
         ("FLOPs", "flops", ""),
-        ("read", "read", "B"),
-        ("written", "written", "B"),
-        ("peak memory", "peak", "B"),
+        ("bytes read", "read", "B"),
+        ("bytes written", "written", "B"),
+        ("peak bytes", "peak", "B"),
     ):
         values = [getattr(stage.costs.total, quantity) for stage in stages]
         yield [name, *(dim_text(value, unit) for value in values)]

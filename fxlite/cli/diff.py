@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     passes_option(parser, "in place of OTHER: compare before and after these passes; your own: FILE.py:NAME")
     parser.add_argument("--html", metavar="FILE", help="also write a page that needs no other file")
     parser.add_argument("--json", metavar="FILE", help="also write the diff as JSON; - prints it")
+    parser.add_argument("--full", action="store_true", help="show each of the layers that change in the same way")
     text = "unchanged lines shown around a change; default 3"
     parser.add_argument("--context", type=number(0, "of lines"), default=3, metavar="N", help=text)
 
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> int:
     """``fxlite diff A B`` and ``fxlite diff A --passes cse,dce``. Returns the exit status; raises
     UsageError, and the errors of loading, tracing and passes."""
-    found = diff(*_modules(options), context=options.context)
+    found = diff(*_modules(options), context=options.context, fold=not options.full)
     if options.html:
         found.to_html(options.html)
     if options.json == "-":

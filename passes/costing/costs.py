@@ -36,7 +36,7 @@ TITLES = {
     "bytes": "bytes",
     "parameters": "parameters",
     "parameter_bytes": "parameter bytes",
-    "peak": "peak memory",
+    "peak": "peak bytes",
     "intensity": "FLOP/byte",
 }
 
@@ -110,7 +110,7 @@ def costs_text(costs: Costs, width: int = 100) -> list[str]:
         ("bytes read", dim_text(costs.read, "B")),
         ("bytes written", dim_text(costs.written, "B")),
         ("parameters", f"{dim_text(costs.parameters)}, {quantity_text(costs.parameter_bytes, 'B')}"),
-        ("peak memory", dim_text(costs.peak, "B")),
+        ("peak bytes", dim_text(costs.peak, "B")),
         ("FLOPs per byte", intensity_text(costs)),
     ]
     lines = []

@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
+from fxlite.show.comparison.changes import NodeChange
 from fxlite.show.comparison.compare import first_difference
-from fxlite.show.comparison.graph_diff import GraphDiff, diff, diff_lines
+from fxlite.show.comparison.graph_diff import Fold, GraphDiff, diff, diff_lines, folded
 from fxlite.show.text.reading import broken_code
+from tests import models
+from tests.browser import browser, no_serious_findings, opened
 from tests.zoo import ZOO, Program
 
 
@@ -476,6 +481,79 @@ def test_long_types_names_and_places_fit() -> None:
     ]
 
 
+# -- layers that change in the same way ------------------------------------------------------------
+class Blocks(nn.Module):
+    """Equal layers in a row, which all read one more value."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(count)])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        for block in self.blocks:
+            x = np.tanh(np.exp(np.sin(block(x)) * y) - x)
+        return x
+
+
+def with_changes(gm: fx.GraphModule, places: dict[int, str]) -> fx.GraphModule:
+    """A copy in which the ``exp`` of some layers is another op, or is gone."""
+    changed = gm.copy()
+    for place, node in enumerate(changed.graph.find_nodes(op="call_function", target="exp")):
+        if places.get(place) == "removed":
+            node.replace_all_uses_with(node.args[0])
+            changed.graph.erase_node(node)
+        elif place in places:
+            node.target = places[place]
+    return changed
+
+
+@pytest.mark.parametrize("change", ["sqrt", "removed"])
+def test_layers_that_change_in_the_same_way_are_shown_once(change: str) -> None:
+    gm = trace(Blocks(6), x="f32[3,4]", y="f32[4]")
+    changed = with_changes(gm, dict.fromkeys(range(6), change))
+    found, whole = diff(gm, changed), diff(gm, changed, fold=False)
+    assert sum(counts(found)) == 6 and counts(found) == counts(whole) and found.to_json() == whole.to_json()
+    marked = [[line for line in str(one).splitlines() if line[0] in "-+"] for one in (found, whole)]
+    assert 6 * len(marked[0]) == len(marked[1])
+    assert "  # ×6: the 6 nodes above occur 6 times; the last gives tanh_5\n" in str(found)
+    assert "×6" not in str(whole)
+    rows = [sorted(re.findall(r'<div class="row.*?</div>', one.to_html())) for one in (found, whole)]
+    assert rows[0] == rows[1]  # on the page, they open with a click
+
+
+def test_names_of_modules_are_told() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return np.tanh(np.exp(np.sin(self.fc(x))) - x)
+
+    gm = trace(nn.Sequential(*(Layer() for _ in range(5))))
+    found = str(diff(gm, with_changes(gm, dict.fromkeys(range(5), "removed"))))
+    assert "  # ×5: 1 … 4 change in the same way; the last gives tanh_4\n" in found
+    found = str(diff(gm, with_changes(gm, {0: "removed", 1: "removed", 3: "sqrt", 4: "sqrt"})))
+    assert "  # ×2: 1 changes in the same way; the last gives tanh_1\n" in found
+    assert "  # ×2: 4 changes in the same way; the last gives tanh_4\n" in found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.integers(0, 5), st.sampled_from(["sqrt", "log", "removed"])))
+def test_only_the_same_changes_are_folded(places: dict[int, str]) -> None:
+    gm = trace(Blocks(6), x="f32[3,4]", y="f32[4]")
+    found = diff(gm, with_changes(gm, places), context=2)
+    kinds: list[str] = []
+    for part in folded(found):
+        inside = part.rows if isinstance(part, Fold) else [part]
+        told = [row.new.target.name if row.new else "removed" for row in inside if isinstance(row, NodeChange)]
+        if isinstance(part, Fold) and part.text:
+            sizes = [size for size in range(1, len(told) + 1) if len(told) % size == 0]
+            assert any(told == kinds[-size:] * (len(told) // size) for size in sizes)
+        kinds += told
+    assert kinds == [places[place] for place in sorted(places)]
+
+
 def test_what_a_body_changed_is_its_own_diff() -> None:
     """Of a loop, the calls in its body that differ; of a new condition, what is in it."""
 
@@ -622,6 +700,21 @@ def test_html_escapes_what_programs_write() -> None:
     graph.output({"</code><script>": x})
     Page(text := diff(fx.GraphModule({}, graph), trace(lambda x: x)).to_html())
     assert "<script>" not in text and "&lt;script&gt;" in text
+
+
+@browser
+@pytest.mark.parametrize(("dark", "size"), [(False, (1200, 800)), (True, (420, 800))])
+def test_a_page_in_a_browser(tmp_path: Path, dark: bool, size: tuple[int, int]) -> None:
+    """Layers that change in the same way open by keys; nothing is wider than the window."""
+    gm = models.traced("bert")
+    with opened(tmp_path, diff(gm, passes.merge_linears(gm)).to_html(), size, dark) as page:
+        no_serious_findings(page)
+        copies = page.locator("details", has=page.locator("summary", has_text="×12"))
+        assert not copies.locator("text=query_key_value_11:").is_visible()
+        copies.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert copies.locator("text=query_key_value_11:").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 # -- any graph -------------------------------------------------------------------------------------

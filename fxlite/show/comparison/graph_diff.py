@@ -8,6 +8,8 @@ the diff shows anyway: an inserted node is one line, and a fused group is severa
 
 The bodies of a loop or condition that changed are compared by a diff of their own, which stands below the node.
 
+Layers that follow each other and change in the same way are shown once, and a line says so; ``fold=False`` shows each.
+
 Lines have the marks ``-`` (before), ``+`` (after), ``~`` (another type, or a weight) or none (unchanged, or a note),
 and are wrapped to the width. Runs of unchanged lines are folded. On the page, which loads nothing, they are
 ``<details>`` elements that open with a click, without a script; the cost of a node and its origin are next to its
@@ -44,7 +46,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
@@ -62,11 +64,12 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import bodies_of
 from fxlite.ops.op import Op
 from fxlite.show.comparison.changes import NodeChange, Row, WeightChange, changed_weights, find_rows, line, weight_types
-from fxlite.show.comparison.compare import graph_of, title
-from fxlite.show.comparison.pairing import pair_nodes
+from fxlite.show.comparison.compare import graph_of, operands, title
+from fxlite.show.comparison.pairing import call_key, pair_nodes
+from fxlite.show.drawing.outline import outline_of
 from fxlite.show.node_cost import Cost, short_text, total, total_cost
 from fxlite.show.text.pretty import attribute_text, type_text
-from fxlite.show.text.reading import broken_code
+from fxlite.show.text.reading import broken_code, fold_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
@@ -80,7 +83,8 @@ class GraphDiff:
 
     ``added``, ``removed`` and ``changed`` contain a :class:`NodeChange` for each node, and ``weights`` a
     :class:`~fxlite.show.comparison.changes.WeightChange` for each weight. ``rows`` is the new graph in order, with
-    removed nodes in their old places; in text, all but ``context`` unchanged lines around each change are folded.
+    removed nodes in their old places; in text, all but ``context`` unchanged lines around each change are folded, and
+    with ``fold`` so are layers that change as the one before.
     ``before`` and ``after`` are the costs of the whole graphs, with the bytes of weights listed separately. Unchanged
     nodes are read when the diff is shown, so show it before the graph is edited again."""
 
@@ -93,6 +97,7 @@ class GraphDiff:
     after: Cost
     weight_bytes: tuple[Dim | None, Dim | None]
     context: int = 3
+    fold: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.weights)
@@ -152,8 +157,9 @@ class GraphDiff:
 
 
 @checked
-def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> GraphDiff:
-    """The changes from ``a`` to ``b``, whatever the names. Returns a :class:`GraphDiff`, which prints as text.
+def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3, fold: bool = True) -> GraphDiff:
+    """The changes from ``a`` to ``b``, whatever the names. Returns a :class:`GraphDiff`, which prints as text: with
+    ``context`` unchanged lines around a change, and with ``fold`` once for layers that change in the same way.
 
     Nodes are paired by name and by their computations, from the inputs and from the outputs. For two GraphModules, the
     weights that are read are compared by value. The time is nearly linear in the number of nodes. Raises TypeError for
@@ -179,6 +185,7 @@ def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3) -> Gr
         after=after,
         weight_bytes=(_weight_bytes(graph_a), _weight_bytes(graph_b)),
         context=context,
+        fold=fold,
     )
 
 
@@ -309,18 +316,25 @@ def weight_elements(weights: Sequence[WeightChange]) -> Iterator[str]:
 def row_elements(diff: GraphDiff, is_whole: bool = True) -> Iterator[str]:
     """The nodes of a diff: changed ones and those around them. The others are in sections that can be opened or,
     without ``is_whole``, only their number is shown."""
-    for part in folded(diff.rows, diff.context):
-        if isinstance(part, list) and not is_whole:
-            yield f'<div class="fold">… {len(part)} unchanged nodes</div>'
-        elif isinstance(part, list):
-            yield f"<details><summary>… {len(part)} unchanged nodes</summary>"
-            for node in part:
-                yield _row_element(" ", "", line(node), _place(node))
+    for part in folded(diff):
+        if not isinstance(part, Fold):
+            yield from _elements(part)
+            continue
+        text = markup(part.text or f"… {len(part.rows)} unchanged nodes")
+        if is_whole:
+            yield f"<details><summary>{text}</summary>"
+            for row in part.rows:
+                yield from _elements(row)
             yield "</details>"
-        elif isinstance(part, NodeChange):
-            yield from _change_elements(part)
         else:
-            yield _row_element(" ", "", line(part), _place(part))
+            yield f'<div class="fold">{text}</div>'
+
+
+def _elements(row: Row) -> Iterator[str]:
+    if isinstance(row, NodeChange):
+        yield from _change_elements(row)
+    else:
+        yield _row_element(" ", "", line(row), _place(row))
 
 
 def _change_elements(change: NodeChange) -> Iterator[str]:
@@ -393,9 +407,10 @@ def diff_lines(diff: GraphDiff, width: int = 100) -> Iterator[Line]:
 
 def _node_lines(diff: GraphDiff, width: int) -> Iterator[Line]:
     origin = ""  # shown if it differs from that of the previous change
-    for part in folded(diff.rows, diff.context):
-        if isinstance(part, list):
-            yield Line(" ", f"… {number_of(len(part), 'line')}")
+    for part in folded(diff):
+        if isinstance(part, Fold):
+            yield from _note(part.text, width) or [Line(" ", f"… {number_of(len(part.rows), 'line')}")]
+            origin = ""
         elif isinstance(part, NodeChange):
             yield from _change_lines(part, width, part.node.origin != origin)
             origin = part.node.origin
@@ -403,21 +418,72 @@ def _node_lines(diff: GraphDiff, width: int) -> Iterator[Line]:
             yield from _code(" ", line(part), width)
 
 
-def folded(rows: Sequence[Row], context: int) -> Iterator[Row | list[Node]]:
-    """The changes, up to ``context`` unchanged nodes on both sides of each, and lists of the nodes in between. Reads of
+@dataclass(frozen=True)
+class Fold:
+    """Rows that are not shown: unchanged ones or, with a text that says so, copies of rows before them."""
+
+    rows: Sequence[Row]
+    text: str = ""
+
+
+def folded(diff: GraphDiff) -> Iterator[Row | Fold]:
+    """The changes, up to ``context`` unchanged nodes on both sides of each, and folds of the rows in between. Reads of
     weights are left out."""
-    shown = [row for row in rows if isinstance(row, NodeChange) or row.op != "get_attr"]
-    near = [False] * len(shown)
+    rows = [row for row in diff.rows if isinstance(row, NodeChange) or row.op != "get_attr"]
+    shown: list[Row | Fold] = []
+    place = 0
+    for start, fold in _copies(rows) if diff.fold else ():
+        shown += [*rows[place:start], fold]
+        place = start + len(fold.rows)
+    shown += rows[place:]
+    near = [isinstance(row, Fold) for row in shown]
     for place, row in enumerate(shown):
         if isinstance(row, NodeChange):
-            low, high = max(place - context, 0), min(place + context + 1, len(shown))
+            low, high = max(place - diff.context, 0), min(place + diff.context + 1, len(shown))
             near[low:high] = [True] * (high - low)
     for is_near, group in groupby(zip(near, shown), key=itemgetter(0)):
-        nodes = [row for _, row in group]
-        if is_near or len(nodes) == 1:  # folding a single line would save nothing
-            yield from nodes
+        found = [row for _, row in group]
+        if is_near or len(found) == 1:  # folding a single line would save nothing
+            yield from found
         else:
-            yield [node for node in nodes if isinstance(node, Node)]
+            yield Fold([row for row in found if isinstance(row, Node)])
+
+
+def _copies(rows: Sequence[Row]) -> list[tuple[int, Fold]]:
+    """Folds of the layers that change as the one before, with their places in ``rows``, in order."""
+    changes = [row for row in rows if isinstance(row, NodeChange)]
+    if len(changes) < 2:
+        return []
+    nodes = [row.node if isinstance(row, NodeChange) else row for row in rows]
+    old = next((change.old.graph for change in changes if change.old is not None), None)
+    before = {} if old is None else {n: at for at, n in enumerate(n for n in old.nodes if n.op != "get_attr")}
+    found = outline_of(nodes, marks={change.node: _mark(change, before) for change in changes})
+    places = {node: at for at, node in enumerate(nodes) if old is None or node.graph is not old}
+    return sorted(
+        (
+            (part.stop, Fold(rows[part.stop : part.end], fold_text(part, nodes, places, *_SAME_CHANGE)))
+            for part in found.parts()
+            if part.times > 1
+            and any(isinstance(row, NodeChange) for row in rows[part.start : part.stop])
+            and not any(node.op == "placeholder" for node in nodes[part.start : part.stop])
+        ),
+        key=itemgetter(0),
+    )
+
+
+_SAME_CHANGE = ("changes in the same way", "change in the same way")
+
+
+def _mark(change: NodeChange, before: Mapping[Node, int]) -> Hashable:
+    """What makes two changes the same, in addition to the node itself, for which the new node stands if there are two:
+    the kind and, of a changed node, what it was. Of nodes that it read, where they were, because names differ."""
+    old, what = change.old, [name for name, _, _ in change.what]
+    if old is None or change.new is None:
+        return change.kind
+    read: list[int | None] = []
+    if any(name in ("reads", "op") or name.startswith("argument") for name in what):
+        read = [before[node] - before[old] for node in operands(old) if node in before]
+    return change.kind, tuple(what), call_key(old), type_text(old.type), tuple(read)
 
 
 def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:

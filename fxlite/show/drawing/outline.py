@@ -372,9 +372,14 @@ def outline(
 ) -> Outline:
     """The nodes of a graph in boxes, one for each call of a module; all boxes are open.
 
-    ``fold``: draw consecutive equal boxes and stretches once. ``marks``: nodes with different marks are not equal.
-    ``left_out`` tells which nodes are not drawn."""
-    nodes = [n for n in graph.nodes if not left_out(n)]
+    ``left_out`` tells which nodes are not drawn; ``fold`` and ``marks`` are those of :func:`outline_of`."""
+    return outline_of([n for n in graph.nodes if not left_out(n)], fold, marks)
+
+
+def outline_of(nodes: list[Node], fold: bool = True, marks: Mapping[Node, Hashable] | None = None) -> Outline:
+    """The outline of some nodes in order, which may be those of several graphs.
+
+    ``fold``: draw consecutive equal boxes and stretches once. ``marks``: nodes with different marks are not equal."""
     paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in nodes]
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope}
     signatures = Signatures(nodes, marks or {}) if fold else None

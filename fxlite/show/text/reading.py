@@ -28,7 +28,7 @@ import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,7 +261,7 @@ def _shown(graph: Graph) -> Iterator[Node | str]:
         if part.times == 1 or any(nodes[place].op == "placeholder" for place in range(part.start, part.stop)):
             continue
         hidden[part.stop : part.end] = [True] * (part.end - part.stop)
-        text = outside_text.comment(_fold_text(part, nodes, places)).strip()
+        text = outside_text.comment(fold_text(part, nodes, places)).strip()
         folds.setdefault(part.stop, []).insert(0, text)
     for place, node in enumerate(nodes):
         if hidden[place] and place not in folds:
@@ -271,23 +271,26 @@ def _shown(graph: Graph) -> Iterator[Node | str]:
             yield node
 
 
-def _fold_text(part: Part, nodes: Sequence[Node], places: dict[Node, int]) -> str:
-    """``×12: layers.1 … layers.11 are the same; the last gives add_23``"""
+def fold_text(
+    part: Part, nodes: Sequence[Node], places: Mapping[Node, int], one: str = "is the same", more: str = "are the same"
+) -> str:
+    """``×12: layers.1 … layers.11 are the same; the last gives add_23``. Only nodes in ``places`` count as readers of
+    what the last one gives."""
     length = part.stop - part.start
     paths = [_path(nodes[part.start + copy * length : part.start + (copy + 1) * length]) for copy in range(part.times)]
     last = range(part.end - length, part.end)
-    made = [nodes[place].name for place in last if any(places[u] not in last for u in nodes[place].users)]
+    made = [nodes[place].name for place in last if any(places.get(u, place) not in last for u in nodes[place].users)]
     others = dict.fromkeys(paths[1:])
     if len({*paths}) < part.times or "" in others:
         said = f"the {length} nodes above occur {part.times} times"
     elif part.times == 2:
-        said = f"{paths[1]} is the same"
+        said = f"{paths[1]} {one}"
     else:
-        said = f"{paths[1]} … {paths[-1]} are the same" if part.times > 3 else f"{paths[1]} and {paths[2]} are the same"
+        said = f"{paths[1]} {'…' if part.times > 3 else 'and'} {paths[-1]} {more}"
     if not made:
         return f"×{part.times}: {said}"
-    more = f" and {len(made) - 3} more" if len(made) > 3 else ""
-    return f"×{part.times}: {said}; the last gives {', '.join(made[:3])}{more}"
+    rest = f" and {len(made) - 3} more" if len(made) > 3 else ""
+    return f"×{part.times}: {said}; the last gives {', '.join(made[:3])}{rest}"
 
 
 def _path(nodes: Iterable[Node]) -> str:
