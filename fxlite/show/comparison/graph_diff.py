@@ -47,7 +47,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import groupby
 from operator import itemgetter
@@ -98,6 +98,7 @@ class GraphDiff:
     weight_bytes: tuple[Dim | None, Dim | None]
     context: int = 3
     fold: bool = True
+    _pairs: Mapping[Node, Node] = field(default_factory=dict, repr=False, compare=False)  # of the old and the new graph
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed or self.weights)
@@ -186,6 +187,7 @@ def diff(a: Graph | GraphModule, b: Graph | GraphModule, context: int = 3, fold:
         weight_bytes=(_weight_bytes(graph_a), _weight_bytes(graph_b)),
         context=context,
         fold=fold,
+        _pairs=pairs,
     )
 
 
@@ -432,7 +434,7 @@ def folded(diff: GraphDiff) -> Iterator[Row | Fold]:
     rows = [row for row in diff.rows if isinstance(row, NodeChange) or row.op != "get_attr"]
     shown: list[Row | Fold] = []
     place = 0
-    for start, fold in _copies(rows) if diff.fold else ():
+    for start, fold in _copies(rows, diff._pairs) if diff.fold else ():
         shown += [*rows[place:start], fold]
         place = start + len(fold.rows)
     shown += rows[place:]
@@ -449,16 +451,19 @@ def folded(diff: GraphDiff) -> Iterator[Row | Fold]:
             yield Fold([row for row in found if isinstance(row, Node)])
 
 
-def _copies(rows: Sequence[Row]) -> list[tuple[int, Fold]]:
+def _copies(rows: Sequence[Row], pairs: Mapping[Node, Node]) -> list[tuple[int, Fold]]:
     """Folds of the layers that change as the one before, with their places in ``rows``, in order."""
     changes = [row for row in rows if isinstance(row, NodeChange)]
     if len(changes) < 2:
         return []
     nodes = [row.node if isinstance(row, NodeChange) else row for row in rows]
-    old = next((change.old.graph for change in changes if change.old is not None), None)
-    before = {} if old is None else {n: at for at, n in enumerate(n for n in old.nodes if n.op != "get_attr")}
-    found = outline_of(nodes, marks={change.node: _mark(change, before) for change in changes})
-    places = {node: at for at, node in enumerate(nodes) if old is None or node.graph is not old}
+    found = outline_of(
+        nodes,
+        marks={change.node: _mark(change) for change in changes},
+        reads={change.node: _reads(change, pairs) for change in changes},
+    )
+    gone = {change.old for change in changes if change.new is None}
+    places = {node: at for at, node in enumerate(nodes) if node not in gone}
     return sorted(
         (
             (part.stop, Fold(rows[part.stop : part.end], fold_text(part, nodes, places, *_SAME_CHANGE)))
@@ -474,16 +479,18 @@ def _copies(rows: Sequence[Row]) -> list[tuple[int, Fold]]:
 _SAME_CHANGE = ("changes in the same way", "change in the same way")
 
 
-def _mark(change: NodeChange, before: Mapping[Node, int]) -> Hashable:
+def _mark(change: NodeChange) -> Hashable:
     """What makes two changes the same, in addition to the node itself, for which the new node stands if there are two:
-    the kind and, of a changed node, what it was. Of nodes that it read, where they were, because names differ."""
-    old, what = change.old, [name for name, _, _ in change.what]
-    if old is None or change.new is None:
+    the kind and, of a changed node, what it was."""
+    if change.old is None or change.new is None:
         return change.kind
-    read: list[int | None] = []
-    if any(name in ("reads", "op") or name.startswith("argument") for name in what):
-        read = [before[node] - before[old] for node in operands(old) if node in before]
-    return change.kind, tuple(what), call_key(old), type_text(old.type), tuple(read)
+    return change.kind, tuple(name for name, _, _ in change.what), call_key(change.old), type_text(change.old.type)
+
+
+def _reads(change: NodeChange, pairs: Mapping[Node, Node]) -> list[Node]:
+    """What the new node reads, and what the old one read, by the new nodes where they are paired."""
+    before = [] if change.old is None else [pairs.get(read, read) for read in operands(change.old)]
+    return before if change.new is None else [*operands(change.new), *before]
 
 
 def _code(mark: str, text: str, width: int, note: str = "") -> list[Line]:

@@ -86,13 +86,15 @@ class Repeat:
 
 class Signatures:
     """Numbers for nodes and ranges of nodes that are equal if the content is. ``marks`` are facts by node that also
-    count as content."""
+    count as content, and ``given`` has what nodes read if that is not their operands."""
 
-    def __init__(self, nodes: Sequence[Node], marks: Mapping[Node, Hashable]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], marks: Mapping[Node, Hashable], given: Mapping[Node, Sequence[Node]]
+    ) -> None:
         numbers: dict[Hashable, int] = defaultdict()
         numbers.default_factory = numbers.__len__  # type: ignore[attr-defined]
         self._place = {node: place for place, node in enumerate(nodes)}
-        taken = [[self._taken(read) for read in operands(node)] for node in nodes]
+        taken = [[self._taken(read) for read in given.get(node) or operands(node)] for node in nodes]
         self._reads = [[read for read, _ in reads] for reads in taken]
         self._indices = [
             [*_indices(node), *(index for _, indices in reads for index in indices)]
@@ -376,13 +378,19 @@ def outline(
     return outline_of([n for n in graph.nodes if not left_out(n)], fold, marks)
 
 
-def outline_of(nodes: list[Node], fold: bool = True, marks: Mapping[Node, Hashable] | None = None) -> Outline:
+def outline_of(
+    nodes: list[Node],
+    fold: bool = True,
+    marks: Mapping[Node, Hashable] | None = None,
+    reads: Mapping[Node, Sequence[Node]] | None = None,
+) -> Outline:
     """The outline of some nodes in order, which may be those of several graphs.
 
-    ``fold``: draw consecutive equal boxes and stretches once. ``marks``: nodes with different marks are not equal."""
+    ``fold``: draw consecutive equal boxes and stretches once. ``marks``: nodes with different marks are not equal.
+    ``reads``: what counts as read by a node, if not its operands; equal stretches read equal values."""
     paths = [tuple(n.scope.path.split(".")) if n.scope and n.scope.path else () for n in nodes]
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope}
-    signatures = Signatures(nodes, marks or {}) if fold else None
+    signatures = Signatures(nodes, marks or {}, reads or {}) if fold else None
     root = Part(0, len(nodes))
     folded: list[Part] = []
     work = [(root, 0)]
