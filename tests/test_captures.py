@@ -65,11 +65,13 @@ COMMANDS = (
     "trace MODEL --tree --passes fuse_conv_bn,merge_linears",
     "trace MODEL --table",
     "trace MODEL --query linear",
+    "trace FILE INPUTS --doctor",
     "cost MODEL",
     "cost MODEL --by op",
     "cost MODEL SIZES",
     "cost MODEL SIZES --by op",
     "cost MODEL --passes fuse_conv_bn,merge_linears",
+    "cost MODEL --range B=1,8,64",
     "cost MODEL --range B=1,8,64 --by op",
     "cost MODEL SIZES --timeline",
     "diff MODEL --passes fuse_conv_bn,merge_linears",
@@ -110,6 +112,7 @@ ALONE = (
 #: Commands whose text is long and says the same of each model, or which compute much.
 ONLY = {
     "trace MODEL --table": "digits",
+    "cost MODEL --range B=1,8,64": "digits",
     "cost MODEL --range B=1,8,64 --by op": "digits",
     "textconv out/quantized.fxl": "digits",
     "quantize MODEL --data out/calib.npz --min-sqnr 40 -o out/planned.fxl": "digits",
