@@ -11,12 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 
 from docs.site import comparison, tutorial_pages
 from fxlite.ops.op import REGISTRY
-from tests.browser import browser, in_browser
+from tests.browser import browser, in_browser, no_serious_findings, opened, window
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "docs" / "site" / "mkdocs.yml"
@@ -129,6 +130,45 @@ def test_pages_of_tutorials_are_current(path: Path) -> None:
     assert tutorial_pages.page(path, *tutorial_pages.kept(page)) == page
     for picture in re.findall(r"\]\((images/[^)]*)\)", page):
         assert (tutorial_pages.PAGES / picture).read_text().startswith("<svg")
+
+
+#: What newcomers ask, in few words, and the page that the first result leads to.
+ASKED = {
+    "pytorch model": "from_torch.html",
+    "picture with shapes": "pictures.html",
+    "write a pass": "tutorials/02_write_a_pass.html",
+    "how fast": "fast_c.html",
+    "batch size named": "shapes.html",
+    "fuse_conv_bn": "passes.html",
+    "import onnx": "onnx.html",
+    "install": "quick_start.html",
+    "gpu": "guides/gpu.html",
+}
+
+
+@browser
+def test_a_newcomer_finds_answers_with_the_keyboard(site: Path) -> None:
+    """Nothing but keys, from files, without an error on the console."""
+    found = {}
+    with opened(site, (site / "index.html").read_text()) as page:
+        for words in ASKED:
+            page.keyboard.press("/")
+            page.keyboard.type(words)
+            link = page.locator("a.md-search-result__link").first
+            link.wait_for(timeout=60_000)
+            page.wait_for_timeout(1000)  # until the last letter counts
+            found[words] = Path(urlsplit(link.evaluate("a => a.href")).path).relative_to(site).as_posix()
+            page.reload()
+    assert found == ASKED
+
+
+@browser
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ["index", "pictures", "ops/convolution", "api/graph", "tutorials/02_write_a_pass"])
+def test_axe_finds_nothing_serious(site: Path, name: str, dark: bool) -> None:
+    with window(dark=dark) as page:  # axe-core reads style sheets again, which files may not: its own errors
+        page.goto((site / f"{name}.html").as_uri())
+        no_serious_findings(page)
 
 
 @browser

@@ -37,8 +37,9 @@ ELSEWHERE = {
 }
 #: What leads to the site's own first page.
 HOME = "README.md"
-#: Pages of long lists, which a search finds last.
-LONG = ("changelog.md", "design.md", "passes.md", "numpy.md")
+#: How much a page counts in a search, if less than others, by how its path begins: that of long lists, which have all
+#: words, and of the reference, sources and tables of measurements, which nobody reads first.
+LESS = {"changelog": 0.3, "design": 0.3, "passes": 0.3, "numpy": 0.3, "api/": 0.15, "source/": 0.15, "benchmarks": 0.15}
 _LINK = re.compile(r"(?<!!)\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
 _FOLDED = re.compile(r"<details class=\"note\">.*?</details>", re.S)
 _PLACE = "<!-- folded -->"
@@ -98,10 +99,11 @@ def page_of(path: Path) -> str:
 
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
-    """Let links lead to pages of the site; let a search find long lists last."""
+    """Let links lead to pages of the site; let a search find long lists and the reference last."""
     uri = page.file.src_uri
-    if uri in LONG:
-        page.meta["search"] = {"boost": 0.3}
+    boost = next((boost for start, boost in LESS.items() if uri.startswith(start)), None)
+    if boost is not None:
+        page.meta["search"] = {"boost": boost}
     home = _home_of(uri)
 
     def changed(link: re.Match[str]) -> str:

@@ -20,3 +20,18 @@ for (const slider of document.querySelectorAll(".slider")) {
   addEventListener("load", begin);
   show();
 }
+
+// What the theme leaves to do for people without a mouse or with a screen reader: a name for the search, and code that
+// can be scrolled with keys where it is larger than its frame.
+document.querySelector("[data-md-component=search]")?.setAttribute("aria-label", "Search");
+const reach = code => {
+  const isCut = code.scrollWidth > code.clientWidth || code.scrollHeight > code.clientHeight;
+  if (isCut && !code.hasAttribute("tabindex")) code.tabIndex = 0;
+};
+// The theme takes the attribute away from code that is cut below only.
+const watched = new MutationObserver(changes => changes.forEach(change => reach(change.target)));
+for (const code of document.querySelectorAll("pre > code")) {
+  watched.observe(code, { attributeFilter: ["tabindex"] });
+  reach(code);
+}
+addEventListener("resize", () => document.querySelectorAll("pre > code").forEach(reach));
