@@ -278,9 +278,9 @@ def _held_texts(found: Outline, node: Node) -> list[str]:
 
 def _own_name(node: Node, name: str, read: Node) -> str:
     """The name of an operand of ``node`` that is shown on it: that of the op's parameter, as in ``weight``; or, if a
-    learned weight is called otherwise, its path inside the node's module: ``positions.weight`` and not ``x``."""
+    learned weight has no such word in its name, its path inside the node's module: ``positions.weight``, not ``x``."""
     path = str(read.target)
-    if path.rpartition(".")[2].startswith(name) or not isinstance(_array(read), Parameter):
+    if f"_{name}_" in f"_{path.rpartition('.')[2]}_" or not isinstance(_array(read), Parameter):
         return name
     return path.removeprefix(f"{node.scope.path}." if node.scope and node.scope.path else "")
 
