@@ -6,9 +6,11 @@ level) and before each test, so no result depends on which tests ran before, nor
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -89,13 +91,25 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000)
 
 
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
     # Or each program that a test starts parses fxlite anew; both test processes share the folder.
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", tempfile.mkdtemp(prefix="fxlite-tests-"))
+    os.environ["PYTHONPYCACHEPREFIX"] = bytecode = tempfile.mkdtemp(prefix="fxlite-tests-")
+    atexit.register(shutil.rmtree, bytecode, ignore_errors=True)
 
 
 #: What tests of deep graphs rely on; benchmarks of torch.fx raise it.
 RECURSION_LIMIT = sys.getrecursionlimit()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests leave in temporary folders, and programs that they start, goes when pytest's own folders go: it
+    keeps those of three runs."""
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -142,11 +142,11 @@ def _jax(program: Benchmark) -> Task:
 # -- C written by hand -----------------------------------------------------------------------------
 @functools.cache
 def _library() -> ctypes.CDLL:
-    folder = tempfile.mkdtemp(prefix="hand-loops-")
-    path = Path(folder, "loops.so")
-    flags = (*compile_flags(), "-shared", "-o", str(path), str(_LOOPS), "-lm")
-    subprocess.run([*find_compiler().command, *flags], check=True)
-    return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory(prefix="hand-loops-") as folder:
+        path = Path(folder, "loops.so")
+        flags = (*compile_flags(), "-shared", "-o", str(path), str(_LOOPS), "-lm")
+        subprocess.run([*find_compiler().command, *flags], check=True)
+        return ctypes.CDLL(str(path))  # which stays when the file is gone
 
 
 def _by_hand(program: Benchmark) -> Callable[..., Any]:
