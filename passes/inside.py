@@ -70,6 +70,7 @@ def _edited(
     if isinstance(result, GraphModule) and result is not module:
         return None
     if graph.journal.version == before:
+        body.give_back(graph, copies)
         return None
     constants: dict[Node, Node] = {}
     for read in graph.find_nodes(op="get_attr"):

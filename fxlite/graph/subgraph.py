@@ -30,7 +30,7 @@ class SubGraph:
     ``SubGraph(edited)`` to the node that holds it. Weights and values of the surrounding program are
     inputs, and operands of that node."""
 
-    __slots__ = ("_fitted", "_graph", "_key", "inputs", "results")
+    __slots__ = ("_copies", "_fitted", "_graph", "_key", "inputs", "results")
 
     def __init__(self, graph: Graph, inputs: Sequence[Node] | None = None) -> None:
         """Takes ownership of the graph, which must not be edited from now on. ``inputs``: its
@@ -51,6 +51,7 @@ class SubGraph:
         self.results: tuple[Node, ...] = results
         self._key: Any = None
         self._fitted: dict[Any, SubGraph] = {}
+        self._copies: list[tuple[Graph, dict[Node, Node]]] = []  # that nobody edited; at most one
 
     @property
     def nodes(self) -> Any:
@@ -69,7 +70,17 @@ class SubGraph:
 
     def copy(self) -> tuple[Graph, dict[Node, Node]]:
         """A copy that may be edited, and the copy of each node."""
-        return self._graph.copy_with_nodes()
+        try:
+            return self._copies.pop()
+        except IndexError:
+            return self._graph.copy_with_nodes()
+
+    def give_back(self, graph: Graph, copies: dict[Node, Node]) -> None:
+        """Keep a copy that was not edited for the next who wants one: most passes leave most bodies as they are.
+        One with notes on nodes that have none here is not kept."""
+        if all(len(copy._meta or ()) == len(node._meta or ()) for node, copy in copies.items()):
+            graph.owning_module = self._graph.owning_module
+            self._copies[:] = [(graph, copies)]
 
     def edited(self, edit: Callable[[Graph], Any]) -> SubGraph:
         """The sub-graph that results if ``edit`` is applied to a copy; ``self`` if nothing changes."""
@@ -77,6 +88,7 @@ class SubGraph:
         before = graph.journal.version
         edit(graph)
         if graph.journal.version == before:
+            self.give_back(graph, copies)
             return self
         return SubGraph(graph, [copies[node] for node in self.inputs])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,3 +238,32 @@ def test_further_checks_run_after_each_pass() -> None:
     manager.add_checks(no_exp)
     with pytest.raises(passes.PassError, match=r"_first failed.*exp is forbidden"):
         manager(fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]"))
+
+
+# -- bodies of loops -------------------------------------------------------------------------------
+def looped() -> fx.GraphModule:
+    return fx.symbolic_trace(lambda x: fx.fori_loop(0, 3, lambda i, y: np.exp(y) * 0.5, x), "f32[3]")
+
+
+def test_a_body_is_copied_once_for_all_passes_that_leave_it_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    gm, copied, copy = looped(), list[int](), fx.Graph.copy_with_nodes
+
+    def counted(graph: fx.Graph, *owner: Any) -> Any:
+        copied.append(graph._store.n_controls)
+        return copy(graph, *owner)
+
+    monkeypatch.setattr(fx.Graph, "copy_with_nodes", counted)
+    passes.PassManager(["cse", "dce", "simplify"], steps=5)(gm)
+    assert sorted(copied) == [0, 1]  # the body, and the program
+
+
+def test_what_a_pass_notes_in_a_body_no_other_pass_reads(registry: None) -> None:
+    found: list[bool] = []
+
+    def note(gm: fx.GraphModule) -> None:
+        for node in gm.graph.find_nodes(op="call_function", target="exp"):
+            found.append("noted" in node.meta)
+            node.meta["noted"] = True
+
+    passes.PassManager([passes.graph_pass(note)], steps=3)(looped())
+    assert found == [False] * 3
