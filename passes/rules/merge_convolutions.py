@@ -17,6 +17,7 @@ VGG-style ConvNets great again", 2021, section 3.3). The image is read once inst
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -114,12 +115,18 @@ def _terms(root: Node) -> list[Any]:
 
 def _merged(gm: GraphModule, terms: list[Any]) -> list[_Merged]:
     kinds: dict[Any, list[Node]] = {}
+    beside: dict[Any, list[Node]] = {}  # by image: the terms that are the image, or its batch_norm
+    often = Counter(map(id, terms))
     for term in terms:
-        if _is_plain_convolution(term) and sum(t is term for t in terms) == 1:
+        for image in (term, term.args[0] if is_call(term, "batch_norm") else None):
+            if isinstance(image, Node):
+                beside.setdefault(image, []).append(term)
+        if _is_plain_convolution(term) and often[id(term)] == 1:
             given = term.bound
             same = (given["x"], term.target, given["stride"], given["groups"], given.get("layout"), term.type)
             kinds.setdefault(same, []).append(term)
     found: list[_Merged] = []
+    taken: set[Node] = set()
     for convolutions in kinds.values():
         widest = max(convolutions, key=lambda c: int(np.prod(_window(c).taps)))
         if widest.type.dtype.compute is not widest.type.dtype:
@@ -128,8 +135,7 @@ def _merged(gm: GraphModule, terms: list[Any]) -> list[_Merged]:
                 refuse(gm, "merge_convolutions", widest, reason, convolutions)
             continue
         parts: list[tuple[Node, list[tuple[int, int]]]] = []
-        taken = [term for each in found for term, _ in each.parts]
-        for term in [*convolutions, *(t for t in _images(terms, widest) if t not in taken)]:
+        for term in [*convolutions, *(t for t in _images(beside, widest) if t not in taken)]:
             if term is not widest and (places := _window(widest).places(_window(term, widest))) is not None:
                 parts.append((term, places))
             elif term is not widest:
@@ -137,6 +143,7 @@ def _merged(gm: GraphModule, terms: list[Any]) -> list[_Merged]:
                 refuse(gm, "merge_convolutions", term, reason, [widest, term])
         if parts:
             found.append(_Merged(widest, parts))
+            taken.update(term for term, _ in parts)
     return found
 
 
@@ -149,7 +156,7 @@ def _is_plain_convolution(term: Any) -> bool:
     return typed and len(term.users) == 1 and all(v.op == "get_attr" for v in weights)
 
 
-def _images(terms: list[Any], widest: Node) -> list[Node]:
+def _images(beside: dict[Any, list[Node]], widest: Node) -> list[Node]:
     """The terms that are the image of a depthwise convolution, or its batch_norm."""
     given, x = widest.bound, widest.args[0]
     outputs, inputs = given["weight"].type.shape[:2]
@@ -157,7 +164,7 @@ def _images(terms: list[Any], widest: Node) -> list[Node]:
         return []
     if any(s != 1 for s in per_axis(given["stride"], x.type.rank - 2, "stride")):
         return []
-    return [t for t in terms if t is x or (isinstance(t, Node) and _is_norm_of(t, x))]
+    return [t for t in beside.get(x, ()) if t is x or _is_norm_of(t, x)]
 
 
 def _is_norm_of(term: Node, x: Node) -> bool:

@@ -14,7 +14,7 @@ al., "DepGraph", CVPR 2023, for groups).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,15 +117,15 @@ def remove_groups(gm: GraphModule, found: AxisGraph, gone: Array, label: str, at
     for slot, positions in kept.items():
         if not positions.size:
             raise ArgumentError(f"nothing would be left of {slot}")
-    attributes = {node: _attributes(node, found, kept) for node in gm.graph.nodes if node.op == "call_function"}
-    graph = gm.graph
+    graph, kept_of = gm.graph, _by_node(kept)
+    attributes = {n: _attributes(n, found, kept_of) for n in graph.nodes if n.op == "call_function"}
     sizes = {s: parts_of(s.node)[s.part].shape[s.axis] for s in found.starts}
     before = {n.name: n.type for n in graph.nodes if n.op.startswith("call_")}
     weights: dict[str, tuple[Any, Any]] = {}
     with graph.transaction(label):
         tied: dict[int, Any] = {}  # the new array for an old one, which may be at several paths
         for node in graph.find_nodes(op="get_attr"):
-            cuts = {s.axis: p for s, p in kept.items() if s.node is node}
+            cuts = {slot.axis: positions for slot, positions in kept_of.get(node, {}).items()}
             if cuts and node.target not in weights:
                 value = gm.get_attribute(node.target)
                 if id(value) not in tied:
@@ -159,13 +159,22 @@ def _cut(value: Any, positions: dict[int, Array]) -> Any:
     return Parameter(array, value.requires_grad) if is_parameter else array
 
 
-def _attributes(node: Node, found: AxisGraph, kept: dict[Slot, Array]) -> dict[str, Any]:
+def _by_node(kept: dict[Slot, Array]) -> dict[Node, dict[Slot, Array]]:
+    """The axes that shrink, with the positions that remain, of each node."""
+    found: dict[Node, dict[Slot, Array]] = {}
+    for slot, positions in kept.items():
+        found.setdefault(slot.node, {})[slot] = positions
+    return found
+
+
+def _attributes(node: Node, found: AxisGraph, kept_of: dict[Node, dict[Slot, Array]]) -> dict[str, Any]:
     """The arguments of a call that change with its axes."""
-    old, own = node._kwargs, [s for s in kept if s.node is node]
-    read = [s for n in node.all_input_nodes for s in kept if s.node is n]
+    old, own = node._kwargs, list(kept_of.get(node, ()))
+    read = [slot for n in node.all_input_nodes for slot in kept_of.get(n, ())]
     new: dict[str, Any] = {}
     if not own and not read:
         return new
+    kept = {slot: positions for n in (node, *node.all_input_nodes) for slot, positions in kept_of.get(n, {}).items()}
     if "groups" in old and old["groups"] > 1:
         new["groups"] = _groups_of(node, found, kept)
     if "num_groups" in old:
@@ -295,6 +304,7 @@ def _prune(gm: GraphModule, slots: list[Slot], amount: float, by: Measure, label
     importance = _importance(gm, found, MEASURES[by] if isinstance(by, str) else by)
     gone: list[int] = []
     reasons: dict[Node, str] = {}
+    divided = _divided(gm, found, slots)
     for together in _coupled(found, slots):
         groups = list(dict.fromkeys(int(g) for slot in together for g in found.groups(slot)))
         free = [g for g in groups if not found.reason(g)]
@@ -302,7 +312,10 @@ def _prune(gm: GraphModule, slots: list[Slot], amount: float, by: Measure, label
             reason = next(found.reason(g) for g in groups if found.reason(g))
             reasons |= {slot.node: reason for slot in together}
             continue
-        for cell in _cells(gm, found, groups):
+        cells: dict[Any, list[int]] = {}
+        for group in groups:
+            cells.setdefault(divided.get(group), []).append(group)
+        for cell in cells.values():
             ranked = sorted(cell, key=lambda g: (importance[g], g))
             gone += ranked[: min(math.floor(amount * len(cell) + 1e-9), len(cell) - 1)]
     for node, reason in reasons.items():
@@ -329,26 +342,33 @@ def _importance(gm: GraphModule, found: AxisGraph, measure: Callable[[Array], Ar
     return total
 
 
-def _coupled(found: AxisGraph, slots: Iterable[Slot]) -> list[list[Slot]]:
+def _coupled(found: AxisGraph, slots: Sequence[Slot]) -> list[list[Slot]]:
     """Sets of axes that share a group."""
-    sets: list[tuple[set[int], list[Slot]]] = []
+    holders: dict[int, list[Slot]] = {}
     for slot in slots:
-        groups, members = set(found.groups(slot).tolist()), [slot]
-        apart = []
-        for other, others in sets:
-            if groups.isdisjoint(other):
-                apart.append((other, others))
-            else:
-                groups, members = groups | other, [*others, *members]
-        sets = [*apart, (groups, members)]
-    return [members for _, members in sets]
+        for group in set(found.groups(slot).tolist()):
+            holders.setdefault(group, []).append(slot)
+    sets: list[list[Slot]] = []
+    seen: set[Slot] = set()
+    for slot in slots:
+        if slot in seen:
+            continue
+        seen.add(slot)
+        together = [slot]
+        for member in together:
+            for group in found.groups(member).tolist():
+                more = [other for other in holders.pop(group, ()) if other not in seen]
+                seen.update(more)
+                together += more
+        sets.append(together)
+    return sets
 
 
-def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[int]]:
-    """The groups in cells, each of which must lose the same number: if a convolution or norm divides
-    channels into groups, all its groups must keep equally many."""
-    wanted = np.array(groups)
-    cells: dict[int, tuple[Any, ...]] = dict.fromkeys(groups, ())
+def _divided(gm: GraphModule, found: AxisGraph, slots: Sequence[Slot]) -> dict[int, tuple[Any, ...]]:
+    """Which part of a convolution or norm, which divides channels into groups, holds a group of the axes: those
+    held alike are a cell. Each cell must lose the same number, so that all parts keep equally many."""
+    wanted = np.unique([group for slot in slots for group in found.groups(slot)])
+    cells: dict[int, tuple[Any, ...]] = {}
     for node in gm.graph.find_nodes(op="call_function"):
         count = node.arguments.get("groups", node.arguments.get("num_groups"))
         if not isinstance(count, int) or count < 2:
@@ -362,12 +382,9 @@ def _cells(gm: GraphModule, found: AxisGraph, groups: list[int]) -> list[list[in
             if not np.isin(labels, wanted).any():
                 continue
             part = np.arange(len(labels)) // (len(labels) // count)
-            for group in np.intersect1d(labels, wanted):
-                cells[int(group)] += (slot, *part[labels == group].tolist())
-    found_cells: dict[tuple[Any, ...], list[int]] = {}
-    for group, cell in cells.items():
-        found_cells.setdefault(cell, []).append(group)
-    return list(found_cells.values())
+            for group in np.intersect1d(labels, wanted).tolist():
+                cells[group] = (*cells.get(group, ()), slot, *part[labels == group].tolist())
+    return cells
 
 
 # -- examples --------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.files.serialize import from_bytes, to_bytes
+from fxlite.graph.node import nodes_in
+from fxlite.passes.base import Example
+from fxlite.passes.gallery import own_passes
 from fxlite.show.comparison.compare import first_difference
 from fxlite.show.comparison.graph_diff import diff
 from tests.work import assert_linear
@@ -119,6 +122,67 @@ def test_time_is_linear(name: str) -> None:
 )
 def test_many_readers(name: str) -> None:
     assert_linear(fan, WORK[name], SMALL)
+
+
+# -- what each pass works at -----------------------------------------------------------------------
+def in_a_row(example: fx.GraphModule, count: int) -> fx.GraphModule:
+    """The program ``count`` times, each reading results of the one before where a type fits. Results that
+    none reads are those of the whole."""
+    graph, weights = _start(example)
+    unread: list[fx.Node] = []
+    for number in range(count):
+        inputs: dict[fx.Node, fx.Node] = {}
+        for place in example.graph.placeholders:
+            fitting = [value for value in unread if value.type == place.type]
+            inputs[place] = fitting[-1] if fitting else graph.placeholder(f"x_{number}_{place.name}", place.type)
+        results = _append(graph, weights, example, number, inputs)
+        unread = [value for value in unread if value not in inputs.values()] + results
+    graph.output(tuple(unread))
+    return fx.GraphModule(weights, graph)
+
+
+def added_up(example: fx.GraphModule, count: int) -> fx.GraphModule:
+    """The program ``count`` times on the same inputs, and the sum of their results."""
+    graph, weights = _start(example)
+    inputs = {place: graph.placeholder(place.name, place.type) for place in example.graph.placeholders}
+    totals = _append(graph, weights, example, 0, inputs)
+    for number in range(1, count):
+        results = _append(graph, weights, example, number, inputs)
+        totals = [graph.call_function("add", pair) for pair in zip(totals, results, strict=True)]
+    graph.output(tuple(totals))
+    return fx.GraphModule(weights, graph)
+
+
+def _start(example: fx.GraphModule) -> tuple[fx.Graph, dict[str, Any]]:
+    graph = fx.Graph()
+    graph.declare_dims(example.graph.declared_dims)
+    return graph, {}
+
+
+def _append(
+    graph: fx.Graph, weights: dict[str, Any], example: fx.GraphModule, number: int, inputs: dict[fx.Node, fx.Node]
+) -> list[fx.Node]:
+    """Add a copy of a program with weights of its own; returns its results. Leaf modules are shared."""
+    values = dict(inputs)
+    weights |= {call.target: example.get_submodule(call.target) for call in example.graph.find_nodes(op="call_module")}
+    for read in example.graph.find_nodes(op="get_attr"):
+        path = f"part_{number}.{read.target}"
+        weights[path] = example.get_attribute(read.target)
+        values[read] = graph.get_attr(path, read.type)
+    return list(nodes_in((graph.graph_copy(example.graph, values),)))
+
+
+COPIES = 12
+OWN = [(p, n) for p in own_passes() for n in range(len(p.examples))]
+
+
+@pytest.mark.parametrize("joined", [in_a_row, added_up], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("item, number", OWN, ids=[f"{p.name}-{n}" for p, n in OWN])
+def test_on_many_examples(item: passes.Pass, number: int, joined: Callable[..., fx.GraphModule]) -> None:
+    """Each pass on what it is for, many times over."""
+    example: Example = item.examples[number]
+    program = example.trace()
+    assert_linear(lambda count: joined(program, count), lambda gm: item(gm, **example.options), COPIES)
 
 
 def test_a_square_is_found() -> None:
