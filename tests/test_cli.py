@@ -22,6 +22,7 @@ from fxlite import nn
 from fxlite.cli import _COMMANDS, _EXAMPLES, _parser, info, main
 from fxlite.cli.program_file import ProgramError, load_program
 from fxlite.codegen.runtime import toolchain
+from tests.codegen.compiling import make_test
 from tests.command_line import enter_folder, run
 
 ROOT = Path(__file__).parents[1]
@@ -242,7 +243,7 @@ def test_compile_the_main_job(folder: Path, capsys: pytest.CaptureFixture[str]) 
 def _make_test(folder: Path) -> None:
     if not (shutil.which("make") and shutil.which("cc")):
         return
-    done = subprocess.run(["make", "test"], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    done = make_test(folder, environment={"PATH": "/usr/bin:/bin"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK: 2 of 2 cases agree with NumPy" in done.stdout
 

@@ -4,12 +4,12 @@ sources are as long as what people write."""
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
 
 import fxlite as fx
+from tests.codegen.compiling import make_test
 from tests.oracle import agree
 from tutorials import llama
 
@@ -63,5 +63,5 @@ def test_c_reads_like_the_model(tmp_path: Path) -> None:
     tiled = [f for f in functions if re.search("multiply_(tile|next)_", f)]
     assert len(tiled) == 7
     assert sum(len(f.splitlines()) for f in functions if f not in tiled) <= 600
-    done = subprocess.run(["make", "-C", str(tmp_path), "test", "CFLAGS=-O1"], capture_output=True, text=True)
+    done = make_test(tmp_path, "CFLAGS=-O1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,8 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,19 @@ def made(target: str, folder: Path, compiler: Sequence[str], *given: str) -> Non
     run_in(folder, compiler, ["make", "-B", target, f"CC={' '.join(compiler)}", *given])
 
 
-def run_in(folder: Path, compiler: Sequence[str], command: Sequence[str]) -> None:
+def make_test(
+    folder: Path, *given: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``make test`` in a saved folder with these variables; what is compiled for it is built once, as by
+    :func:`run_in`."""
+    (test,) = (path.stem for path in folder.glob("*_selftest.c"))
+    run_in(folder, ("cc",), ["make", "-B", test, *given], environment)
+    return subprocess.run(["make", "test", *given], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def run_in(
+    folder: Path, compiler: Sequence[str], command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> None:
     """Run a command in a folder, whose files are all that it compiles; what it builds is there afterwards."""
 
     def times() -> dict[str, int]:
@@ -152,12 +165,12 @@ def run_in(folder: Path, compiler: Sequence[str], command: Sequence[str]) -> Non
 
     def run() -> tuple[str, list[Path]]:
         before = times()
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-8000:]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]
         return done.stderr, [folder / name for name, time in times().items() if before.get(name) != time]
 
     files = [(name, file_digest(folder / name)) for name in sorted(times())]
-    _kept([_identity(*compiler), command, files], folder, run)
+    _kept([_identity(*compiler), command, environment, files], folder, run)
 
 
 def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path]]]) -> str:
@@ -169,9 +182,11 @@ def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path
         files = {name: intact_file(place, f"{number}.made") for number, name in enumerate(known["files"])}
         if None not in files.values():
             mark_used(place)
+            now = time.time_ns()
             for name, file in files.items():
                 shutil.copyfile(file or name, folder / name)
                 (folder / name).chmod(0o755)
+                os.utime(folder / name, ns=(now, now))  # for make, none of them is older than another
             return str(known["said"])
     said, built = run()
     for number, file in enumerate(built):

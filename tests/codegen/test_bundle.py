@@ -26,15 +26,17 @@ from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
+from tests.codegen.compiling import make_test
 
 needs_tools = pytest.mark.skipif(not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc")
 
 
+#: An environment that has nothing but the usual programs.
+USUAL = {"PATH": "/usr/bin:/bin"}
+
+
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """make in an environment that has nothing but the usual programs."""
-    return subprocess.run(
-        ["make", *arguments], cwd=folder, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True
-    )
+    return subprocess.run(["make", *arguments], cwd=folder, env=USUAL, capture_output=True, text=True)
 
 
 def small() -> Any:
@@ -87,7 +89,7 @@ def test_self_test_can_fail(tmp_path: Path) -> None:
     fn = fx.compile(small(), x="f32[B,4]")
     fn.save(tmp_path / "out")
     out = tmp_path / "out"
-    assert make(out, "test").returncode == 0
+    assert make_test(out, environment=USUAL).returncode == 0
     (stored,) = (out / "selftest").glob("2_out_*.bin")
     good = stored.read_bytes()
     for index, value in ((3, 100.0), (0, np.nan), (5, np.inf)):
@@ -109,7 +111,7 @@ def test_index_error_is_reported(tmp_path: Path) -> None:
     fn = fx.compile(nn.Embedding(5, 2), x="i64[N]")
     bad = Case({"N": 2}, {"x": np.array([1, 7])}, expected=np.zeros((2, 2), np.float32))
     fn.save(tmp_path / "out", [bad])
-    done = make(tmp_path / "out", "test")
+    done = make_test(tmp_path / "out", environment=USUAL)
     assert done.returncode != 0
     assert "error 1: value 7, limit 5, where 0" in done.stdout
     assert "where 0: " in (tmp_path / "out" / f"{fn.program.name}.h").read_text()
@@ -133,7 +135,7 @@ def test_calls_with_many_arguments_are_folded() -> None:
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     fn = fx.compile(small(), x="f32[B,4]")
     fn.save(tmp_path / "out")
-    assert make(tmp_path / "out").returncode == 0
+    assert make_test(tmp_path / "out", environment=USUAL).returncode == 0
     blob = tmp_path / "out" / f"{fn.program.name}_weights.bin"
     data = bytearray(blob.read_bytes())
     data[-64] ^= 1
@@ -363,6 +365,6 @@ def test_self_test_under_hostile_names(tmp_path: Path) -> None:
     module = fx.symbolic_trace(stdin, *types)
     module.graph.output_node().args[0].name = "relu"
     fx.compile(module).save(tmp_path / "out")
-    done = make(tmp_path / "out", "test")
+    done = make_test(tmp_path / "out", environment=USUAL)
     assert done.returncode == 0, done.stderr
     assert {"1_out_relu.bin", "1_out_relu_.bin"} <= set(os.listdir(tmp_path / "out" / "selftest"))

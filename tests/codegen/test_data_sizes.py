@@ -3,7 +3,6 @@ NumPy finds, whether the mask holds nowhere, seldom or everywhere."""
 
 import random
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.program.data_sizes import with_data_sizes
 from fxlite.codegen.program.program import Program
+from tests.codegen.compiling import make_test
 
 X = np.random.default_rng(0).random(600)
 #: Bounds of X above which are none of its numbers, few, and all.
@@ -138,8 +138,8 @@ def test_profile_and_memory_plan() -> None:
 
 def test_self_test_of_a_folder(tmp_path: Path) -> None:
     fx.compile(fx.symbolic_trace(_elements, "f64[N]", "f64[]"), backend="c").save(tmp_path)
-    made = subprocess.run(["make", "test"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stdout + made.stderr
+    done = make_test(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_size_that_would_be_known_too_late(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, CodegenError
+from tests.codegen.compiling import make_test
 
 
 def step(x: Any, row: Any, i: Any) -> Any:
@@ -92,6 +92,5 @@ def test_the_folder_tests_what_is_donated(tmp_path: Path) -> None:
     function.save(tmp_path / "out")
     header = (tmp_path / "out" / "step.h").read_text()
     assert "@param[in,out] x" in header
-    command = ["make", "-C", tmp_path / "out", "test"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = make_test(tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,6 +24,7 @@ from fxlite.base.errors import CodegenError
 from fxlite.codegen.embedded import bundle
 from fxlite.passes import quantize as q
 from tests import oracle
+from tests.codegen.compiling import made, make_test, run_in
 from tests.zoo.registry import by_name
 
 ROOT = Path(__file__).parents[2]
@@ -88,8 +89,8 @@ def test_hostile_names(tmp_path: Path) -> None:
     oracle.compare("embedded", function(*inputs), model(*inputs))
     function.save(tmp_path / "out")
     if shutil.which("make") and shutil.which("cc"):
-        done = run("make", "test", f"CFLAGS={WARNINGS}", folder=tmp_path / "out")
-        assert "OK: 1 of 1 cases" in done
+        done = make_test(tmp_path / "out", f"CFLAGS={WARNINGS}")
+        assert "OK: 1 of 1 cases" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("scheme", ["static_int8", "dynamic_int8", "weight_only_int4"])
@@ -179,7 +180,7 @@ def test_self_test(name: str, compiler: str, folders: Any, tmp_path: Path) -> No
             pytest.skip(f"{program} is not installed")
     flags = "" if compiler == "tcc" else WARNINGS
     flags += " -Os -mthumb" if is_cross else " -O1"
-    run("make", "digits_selftest", f"CC={compiler}", f"CFLAGS={flags}", folder=folder)
+    made("digits_selftest", folder, (compiler,), f"CFLAGS={flags}")
     emulator = ["qemu-arm", "-L", "/usr/arm-linux-gnueabihf"] if is_cross else []
     assert "OK: 1 of 1 cases" in run(*emulator, "./digits_selftest", folder=folder)
 
@@ -192,7 +193,7 @@ def test_self_test_can_fail(folders: Any, tmp_path: Path) -> None:
     text = data.read_text()
     start = text.index("{", text.index("expected_linear_1")) + 1
     data.write_text(f"{text[:start]} 1{text[start:].lstrip()}")  # another digit in front
-    run("make", "digits_selftest", folder=folder)
+    run_in(folder, ("cc",), ["make", "digits_selftest"])
     done = subprocess.run(["./digits_selftest"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1 and "FAILED: 0 of 1 cases" in done.stdout
 
@@ -209,7 +210,7 @@ def test_memory(compiler: str, name: str, folders: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(bundle, "CROSS_COMPILERS", (compiler,) if cross else ())
     memory = bundle.memory_of(function.program)
     flags = " ".join(bundle.CORTEX_M4) if cross else ""
-    run("make", "-B", "digits.o", f"CC={compiler}", f"CFLAGS=-Os {flags}", folder=folder)
+    made("digits.o", folder, (compiler,), f"CFLAGS=-Os {flags}")
     tools = compiler.removesuffix("gcc")
     sizes = run("size", "digits.o", folder=folder) if not cross else run(f"{tools}size", "digits.o", folder=folder)
     text, data, bss = map(int, sizes.splitlines()[1].split()[:3])

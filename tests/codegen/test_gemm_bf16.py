@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +32,7 @@ from tests.codegen.compiling import (
     evaluate,
     flag_of,
     flags_of,
+    make_test,
     run_sanitized,
     shared_library,
     with_tiles,
@@ -397,9 +397,8 @@ def test_command_line_checks_and_saves_a_folder_that_passes_its_self_test(tmp_pa
     assert main(["compile", f"{program}:model", *options]) == 0
     assert "multiply_tile_bf16" in (tmp_path / "out" / "linear.c").read_text()
     assert "matmul_precision" in (tmp_path / "out" / "README.txt").read_text()
-    command = ["make", "-C", str(tmp_path / "out"), "test", "ARCH=-march=x86-64"]
-    made = subprocess.run(command, capture_output=True, text=True)
-    assert made.returncode == 0 and "OK: 2 of 2" in made.stdout, made.stdout + made.stderr
+    done = make_test(tmp_path / "out", "ARCH=-march=x86-64")
+    assert done.returncode == 0 and "OK: 2 of 2" in done.stdout, done.stdout + done.stderr
 
 
 class Tied(nn.Module):

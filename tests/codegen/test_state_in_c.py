@@ -5,13 +5,13 @@ the emitted text and from the plan: what is copied, and that a folder builds and
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.codegen.compiling import make_test
 from tests.core.test_state import PROGRAMS, Cache, calls, same
 
 
@@ -61,9 +61,7 @@ def test_the_state_of_a_compiled_function_can_be_put() -> None:
 def test_a_folder_tests_results_and_states(name: str, tmp_path: Path) -> None:
     make, declared = PROGRAMS[name]
     fx.compile(make(), declared, backend="c").save(tmp_path / "out")
-    done = subprocess.run(
-        ["make", "-C", tmp_path / "out", "test"], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = make_test(tmp_path / "out")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "OK:" in done.stdout
     assert ("layers_0_h" if name == "nested" else "running_mean") in done.stdout

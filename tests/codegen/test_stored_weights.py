@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from fxlite import nn
 from fxlite.codegen.c.weights import stored_weights
 from fxlite.passes import quantize as q
 from tests import oracle
+from tests.codegen.compiling import make_test
 from tests.command_line import enter_folder, run
 
 
@@ -85,8 +85,7 @@ def test_integers_are_stored(traced: Any, bits: int, tmp_path: Path) -> None:
     warnings = "-Wall -Wextra -Wconversion -Wsign-conversion -pedantic -Werror"
     flags = f"CFLAGS=-O0 {warnings} -fsanitize=undefined -fno-sanitize-recover"
     for more in ([], ["EMBED=1"]):
-        command = ["make", "-B", "test", flags, "OPENMP=", *more]
-        done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
+        done = make_test(tmp_path / "out", flags, "OPENMP=", *more)
         assert "OK: 1 of 1" in done.stdout, done.stdout[-1000:] + done.stderr[-3000:]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.passes.checking.verify import check_examples
-from tests.codegen.compiling import QUICK
+from tests.codegen.compiling import QUICK, make_test
 
 
 class Products(nn.Module):
@@ -130,10 +129,7 @@ def test_processors_without_bf16_compute_the_same(tmp_path: Path) -> None:
     fn = fx.compile(Residual(24), x="f32[1,3,30,34]", matmul_precision="medium")
     assert casts(fn.optimized)
     fn.save(tmp_path / "out")
-    test = f"{fn.program.name}_selftest"
-    make = ["make", "-C", str(tmp_path / "out"), test, "OPENMP=", f"CFLAGS={QUICK} -march=x86-64"]
-    subprocess.run(make, check=True, capture_output=True)
-    done = subprocess.run([f"./{test}"], cwd=tmp_path / "out", capture_output=True, text=True)
+    done = make_test(tmp_path / "out", "OPENMP=", f"CFLAGS={QUICK} -march=x86-64")
     assert done.returncode == 0 and "OK:" in done.stdout, done.stdout + done.stderr
 
 
