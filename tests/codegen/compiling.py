@@ -184,6 +184,7 @@ def _kept(facts: list[Any], folder: Path, run: Callable[[], tuple[str, list[Path
             mark_used(place)
             now = time.time_ns()
             for name, file in files.items():
+                (folder / name).unlink(missing_ok=True)  # as a linker does: it may be a library that is loaded
                 shutil.copyfile(file or name, folder / name)
                 (folder / name).chmod(0o755)
                 os.utime(folder / name, ns=(now, now))  # for make, none of them is older than another

@@ -19,7 +19,7 @@ from fxlite.codegen.cuda.function import weights_blob
 from fxlite.codegen.cuda.host import host_sources
 from fxlite.codegen.program.program import optimize
 from tests import oracle
-from tests.codegen.compiling import QUICK
+from tests.codegen.compiling import QUICK, run_in
 from tests.zoo.registry import by_name
 
 
@@ -43,11 +43,11 @@ def aligned(array: Any) -> np.ndarray:
 
 def called(program: Any, folder: Path, inputs: Any, dims: dict[str, int]) -> tuple[Any, Any]:
     """The results of a call of the host's function on the shim, and its error, if it has one."""
-    shim = str(files("fxlite.codegen.cuda").joinpath("shim.h"))
-    command = ["g++", "-x", "c++", "-std=gnu++17", "-include", shim, QUICK, "-Wno-unknown-pragmas"]
+    shim = files("fxlite.codegen.cuda").joinpath("shim.h")
+    (folder / "shim.h").write_text(shim.read_text(encoding="utf-8"), encoding="utf-8")
+    command = ["g++", "-x", "c++", "-std=gnu++17", "-include", "shim.h", QUICK, "-Wno-unknown-pragmas"]
     command += ["-shared", "-fPIC", "-pthread", f"{program.name}_run.cu", "-o", "run.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:3000]
+    run_in(folder, ("g++",), command)
     library = ctypes.CDLL(str(folder / "run.so"))
     size = getattr(library, f"{program.name}_workspace_bytes")
     size.restype, size.argtypes = ctypes.c_int64, [ctypes.c_int64] * len(dims)

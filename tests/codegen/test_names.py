@@ -33,6 +33,7 @@ from fxlite.codegen.kernel.names import (
     weight_name,
 )
 from fxlite.codegen.runtime.toolchain import find_compiler
+from tests.codegen.compiling import run_in
 from tests.fuzz.names import ODD, Renamed, c_sources, cuda_sources, words_of
 from tests.oracle import compare
 from tests.zoo import by_name
@@ -126,10 +127,11 @@ def test_text_under_hostile_names_builds_without_shadowing(tmp_path: Path) -> No
         folder.mkdir()
         for file, text in {**headers(""), **c_sources(worst(name).module)}.items():
             (folder / file).write_text(text)
-        files += [str(file) for file in folder.glob("*.c")]
+        files += [str(file.relative_to(tmp_path)) for file in folder.glob("*.c")]
+    assert len(files) == len(PROGRAMS)
     flags = ["-std=gnu11", "-fopenmp", "-fsyntax-only", "-Wshadow=local", "-Werror"]
-    told = subprocess.run([*find_compiler().command, *flags, *files], capture_output=True, text=True)
-    assert len(files) == len(PROGRAMS) and told.returncode == 0, told.stderr[:4000]
+    compiler = find_compiler().command
+    run_in(tmp_path, compiler, [*compiler, *flags, *files])
 
 
 @pytest.mark.parametrize("backend", ["c", "cuda"])
