@@ -105,12 +105,15 @@ def sum_of_costs(counts: Mapping[Cost, int]) -> Cost:
 
 def total(terms: Iterable[tuple[Dim | None, int]]) -> Dim | None:
     """The sum of ``value * count``; None if a value is unknown."""
-    result: Dim = 0
+    known, named = 0, []
     for value, count in terms:
         if value is None:
             return None
-        result = result + value * count
-    return shapes.normalize(result)
+        if type(value) is int:
+            known += value * count
+        else:
+            named.append(value * count)
+    return shapes.normalize(sympy.Add(known, *named)) if named else known
 
 
 def _known_cost(node: Node) -> Cost:

@@ -245,8 +245,9 @@ def same_array(a: Any, b: Any) -> bool:
 def operands(node: Node) -> list[Node]:
     """The nodes that are read, with repetitions, in an order that does not depend on that of keywords."""
     found: list[Node] = []
-    kwargs = node.kwargs
-    values = [*node.args, *(kwargs[key] for key in sorted(kwargs))] if kwargs else node.args
+    values = node._args
+    if node._kwargs and node.op != "call_function":  # of an op, they are attributes
+        values = (*values, *(node._kwargs[key] for key in sorted(node._kwargs)))
     for value in values:
         if isinstance(value, Node):  # the usual case
             found.append(value)
@@ -259,6 +260,9 @@ def operands(node: Node) -> list[Node]:
 def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str, str, str]]:
     """The differences of two nodes themselves, as (what, the one, the other), where ``what`` is "op", "argument 1",
     "arguments", "type" or the name of an attribute. The nodes that they read, and names, are ignored."""
+    same = a.op == b.op and a.target is b.target and a._kwargs is b._kwargs and a.type is b.type
+    if same and _same_calls(a._args, b._args):
+        return  # the usual case: one is a copy of the other
     if a.op != b.op or (a.target != b.target and a.op != "placeholder"):
         yield "op", title(a), title(b)
         if with_types and not types_equal(a.type, b.type):
@@ -280,6 +284,11 @@ def differences(a: Node, b: Node, with_types: bool = True) -> Iterator[tuple[str
             yield key, *found
     if with_types and not types_equal(a.type, b.type):
         yield "type", str(a.type), str(b.type)
+
+
+def _same_calls(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Whether arguments are the very same but for nodes among them."""
+    return len(a) == len(b) and all(x is y or x.__class__ is y.__class__ is Node for x, y in zip(a, b))
 
 
 def title(node: Node) -> str:
