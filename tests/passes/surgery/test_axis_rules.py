@@ -89,15 +89,14 @@ def try_groups(op: Any, sample: Any) -> tuple[int, list[str]]:
     )
     done, said = 0, []
     for group in groups.tolist():
-        made = gm.copy()
-        same = axis_graph(made)
         try:
-            remove_groups(made, same, np.array([group]), "resize")
+            remove_groups(gm, found, np.array([group]), "resize")
         except ArgumentError as error:
             said.append(str(error))
             continue
         done += 1
-        cut = values(made, call.name)
+        cut = values(gm, call.name)
+        gm.undo()
         with np.errstate(all="ignore"):
             whole = values(gm if op.name in REGULAR else zeroed(gm, found, group), call.name)
         kept = found.kept(np.array([group]))
