@@ -15,6 +15,7 @@ import argparse
 import functools
 import hashlib
 import json
+import pickle
 import re
 import sys
 import warnings
@@ -29,7 +30,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite.base.errors import FxliteError
-from fxlite.codegen.runtime.cache import cache_folder
+from fxlite.codegen.runtime.cache import cache_folder, file_digest, intact_file, mark_used, publish
 from fxlite.importing.onnx.model import TABLE, coverage
 from fxlite.importing.onnx.proto import widened
 from fxlite.importing.onnx.registry import Unknown
@@ -86,7 +87,21 @@ class Case:
 # -- the cases -------------------------------------------------------------------------------------
 @functools.cache
 def cases() -> dict[str, Case]:
-    """All cases by name."""
+    """All cases by name. They are kept in fxlite's cache, because ONNX computes what it expects when it makes them."""
+    import onnx
+
+    facts = ["onnx cases", onnx.__version__, np.__version__, file_digest(Path(__file__))]
+    place = cache_folder() / hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    known = intact_file(place, "cases.pickle")
+    if known is not None:
+        mark_used(place)
+        return {case["name"]: Case(**case) for case in pickle.loads(known.read_bytes())}
+    found = _made()
+    publish(pickle.dumps([vars(case) for case in found.values()]), place, "cases.pickle")
+    return found
+
+
+def _made() -> dict[str, Case]:
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
