@@ -30,6 +30,7 @@ Array = np.ndarray[Any, Any]
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, for sources that nobody is editing."""
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FXLITE_CFLAGS", "-O0")  # each test builds anew, and what is built computes little
     monkeypatch.setattr(kept, "_source_identity", lambda: "the source")
     return tmp_path / "cache"
 

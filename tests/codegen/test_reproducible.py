@@ -66,7 +66,8 @@ def test_two_processes_write_the_same(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         out = tmp_path / f"out{seed}"
         out.mkdir()
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "FXLITE_CACHE": str(tmp_path / f"cache{seed}")}
+        cache = str(tmp_path / f"cache{seed}")
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "FXLITE_CACHE": cache, "FXLITE_CFLAGS": "-O0"}
         subprocess.run([sys.executable, str(script), str(out)], check=True, env=environment)
         files = (p for p in sorted(out.rglob("*")) if p.is_file())
         found.append({p.relative_to(out).as_posix(): p.read_bytes() for p in files})

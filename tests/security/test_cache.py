@@ -39,6 +39,7 @@ def compiled(program: Any = _plus_one) -> Any:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache folder that does not exist yet."""
     monkeypatch.setenv("FXLITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FXLITE_CFLAGS", "-O0")  # each test builds anew, and what is built computes little
     monkeypatch.setattr(kept, "_source_identity", lambda: "the source")
     cache._instead_of.cache_clear()
     yield tmp_path / "cache"
