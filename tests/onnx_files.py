@@ -41,20 +41,24 @@ def damaged(seed: int) -> tuple[str, bytes]:
     """The name of a case and its file, damaged."""
     draw = random.Random(seed)
     name = draw.choice([n for n in CASES if n in onnx_cases.cases()])
-    data = _file(name)
+    return name, damage(_file(name), draw)
+
+
+def damage(data: bytes, draw: random.Random) -> bytes:
+    """A file, damaged: cut off, with other bytes or fields, or with a part elsewhere."""
     kind = draw.choice(("cut", "bytes", "bytes", "fields", "fields", "fields", "moved"))
     if kind == "cut":
-        return name, data[: draw.randrange(len(data))]
+        return data[: draw.randrange(len(data))]
     if kind == "bytes":
         held = bytearray(data)
         for _ in range(draw.choice((1, 1, 2, 4, 16))):
             held[draw.randrange(len(held))] = draw.randrange(256)
-        return name, bytes(held)
+        return bytes(held)
     if kind == "moved":
         start, size, to = draw.randrange(len(data)), draw.randrange(1, 40), draw.randrange(len(data))
         part = data[start : start + size]
-        return name, data[:to] + part + data[to:] if draw.random() < 0.5 else data[:start] + data[start + size :]
-    return name, _with_other_fields(data, draw)
+        return data[:to] + part + data[to:] if draw.random() < 0.5 else data[:start] + data[start + size :]
+    return _with_other_fields(data, draw)
 
 
 def _file(name: str) -> bytes:

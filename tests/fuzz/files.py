@@ -1,8 +1,9 @@
-"""Fuzzing of what is read from outside: saved graphs, graphs as text, weights and plans.
+"""Fuzzing of what is read from outside: saved graphs, graphs as text, plans, weights in all formats, and models of
+ONNX and PyTorch, where their packages are installed.
 
 In: a number of files and a seed. Out: counts, and what went wrong. Each file is a mutation of a
 good one: of its bytes, or of the JSON, the text or the header in it, with texts that try to run
-code. A worker process with 2 GB of memory and 5 seconds of processor time for each reads it and, if
+code. A worker process with 2 GB of memory and 5 seconds of processor time for each (15 for a model) reads it and, if
 it is accepted, saves it again, prints it, draws it and emits Python and C; some of it is compiled.
 
 A file must be refused with an error of fxlite, or all of that must work. Audit hooks of Python tell
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import random
@@ -29,11 +31,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MEMORY = 2 << 30  # bytes of address space
-SECONDS = 5  # of processor time for each file
+MEMORY = 2 << 30  # bytes of address space beside that of the libraries
 _WALL = 120  # seconds until a worker that says nothing is stopped
 CANARY = "fxlite_canary"  # a module that nothing imports and a file that nothing writes
-KINDS = ("archive", "json", "text", "weights", "plan")
+#: Kinds of files and, for those of another package, that package.
+_PACKAGES = {"archive": "", "json": "", "text": "", "weights": "", "plan": "", "onnx": "onnx", "pt2": "torch"}
+KINDS = tuple(kind for kind, package in _PACKAGES.items() if not package or importlib.util.find_spec(package))
+#: Seconds of processor time that a file of a kind may take.
+SECONDS = {kind: 15 if package else 5 for kind, package in _PACKAGES.items()}
 
 
 @dataclass
@@ -88,11 +93,15 @@ def _run_worker(number: int, stop: int, counts: FileCounts) -> int:
 def _work(first: int, stop: int) -> None:
     answers = os.dup(1)
     os.dup2(2, 1)  # what fxlite prints goes to the terminal, answers to the parent
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.environ["FXLITE_CACHE"] = os.environ.get("FXLITE_CACHE") or tempfile.mkdtemp()
     from tests.fuzz.mutations import Subjects, mutated, read
 
     subjects = Subjects.make()
+    for kind in KINDS:  # whatever reading needs is imported before its memory is limited
+        read(kind, subjects.good[kind], Path(tempfile.gettempdir()), subjects, 0, contextlib.nullcontext)
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").is_file() else 0
+    limit = MEMORY + pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     with tempfile.TemporaryDirectory() as folder:
         watch = _Watch(Path(folder))
         for number in range(first, stop):
@@ -102,7 +111,7 @@ def _work(first: int, stop: int) -> None:
             try:
                 data = mutated(kind, subjects, choose)
                 use = functools.partial(read, kind, data, Path(folder), subjects, number, watch.compiling)
-                outcome, problem = _judged(use)
+                outcome, problem = _judged(use, SECONDS[kind])
             except RecursionError:  # the mutation itself nests deeper than can be written
                 outcome, problem = "refused", ""
             if watch.found:
@@ -110,20 +119,20 @@ def _work(first: int, stop: int) -> None:
             os.write(answers, (json.dumps([kind, outcome, problem]) + "\n").encode())
 
 
-def _judged(read: Callable[[], bool]) -> tuple[str, str]:
+def _judged(read: Callable[[], bool], seconds: int) -> tuple[str, str]:
     from fxlite.base.errors import FxliteError
 
     def stop(*_: Any) -> None:
         raise _TooSlow
 
     signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return ("accepted" if read() else "refused"), ""
     except _TooSlow:
-        return "failed", f"more than {SECONDS} s, in {_places()}"
-    except FxliteError:
-        return "accepted", ""  # what cannot be emitted, say, is said
+        return "failed", f"more than {seconds} s, in {_places()}"
+    except FxliteError as error:  # what cannot be emitted, say, is said
+        return "accepted", "" if len(str(error)) > 20 else f"the error says little: {error!r}"
     except BaseException as error:
         return "failed", f"{type(error).__name__}: {str(error)[:200]} in {_places()}"
     finally:

@@ -7,12 +7,17 @@ them as that kind and uses what they say.
 from __future__ import annotations
 
 import copy
+import io
 import json
 import random
 import struct
-from collections.abc import Callable
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +31,12 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.python.source import python_source
 from fxlite.codegen.runtime.build import build, entry_source
-from fxlite.files.serialize import from_bytes, save_safetensors, to_bytes
+from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.passes import quantize as q
 from fxlite.show.text.pretty import executable_code
 from tests.security.parses import opened
 from tests.security.specimen import BREAKOUTS, packed, specimen
+from tests.weights import files as weight_files
 
 _CODE = (
     "__import__('fxlite_canary')",
@@ -75,14 +81,23 @@ _TAGS = ("dim", "type", "dtype", "float", "slice", "list", "dict", "node", "inpu
 
 @dataclass(frozen=True)
 class Subjects:
-    """The good files: (JSON, weights) of graphs, their texts, bytes of weights, a graph and its
-    plan."""
+    """The good files: (JSON, weights) of graphs, their texts, weights in each format by the names of their files,
+    models of ONNX and PyTorch if their packages are installed, a graph and its plan."""
 
     graphs: tuple[tuple[Any, bytes], ...]
     texts: tuple[str, ...]
-    weights: bytes
+    weights: dict[str, bytes]
+    onnx: tuple[bytes, ...]
+    pt2: tuple[bytes, ...]
     planned: fx.GraphModule
     plan: str
+
+    @property
+    def good(self) -> dict[str, bytes]:
+        """A good file of each kind."""
+        found = {"archive": packed(*self.graphs[0]), "json": packed(*self.graphs[1]), "text": self.texts[0].encode()}
+        found |= {"weights": b"w.safetensors\0" + self.weights["w.safetensors"], "plan": self.plan.encode()}
+        return found | {kind: made[0] for kind, made in (("onnx", self.onnx), ("pt2", self.pt2)) if made}
 
     @classmethod
     def make(cls) -> Subjects:
@@ -94,16 +109,48 @@ class Subjects:
         lstm = fx.symbolic_trace(nn.LSTM(3, 4).eval(), "f32[T,B,3]")
         modules = [net, q.convert(prepared), lstm]
         graphs = [specimen(), *(opened(to_bytes(gm)) for gm in modules)]
-        path = Path("/dev/shm" if Path("/dev/shm").is_dir() else "/tmp", f"fx{id(rng)}.safetensors")
-        save_safetensors({"a": np.ones((2, 3), np.float32), "b": np.zeros(4, np.int8)}, path)
-        weights = path.read_bytes()
-        path.unlink()
+        weights = {}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, write in weight_files.GOOD.items():
+                write(Path(folder, name))
+                weights[name] = Path(folder, name).read_bytes()
         plan = '# a plan\nelsewhere = "float"\n\n[schemes]\n'
         plan += 's = { preset = "static_int8", percentile = 99.9 }\n'
         plan += 'w = { preset = "weight_only_int4", group_size = 32 }\n\n[layers]\n'
         plan += '"0" = "s"\n"3" = "w"\n'
         texts = tuple(gm.graph.text(full=True) for gm in modules)
-        return cls(tuple(graphs), texts, weights, net, plan)
+        return cls(tuple(graphs), texts, weights, _onnx(modules), _pt2(), net, plan)
+
+
+def _onnx(modules: Sequence[fx.GraphModule]) -> tuple[bytes, ...]:
+    """The modules as models of ONNX; nothing without the package ``onnx``."""
+    if not find_spec("onnx"):
+        return ()
+    return tuple(fx.to_onnx(gm).SerializeToString() for gm in modules)
+
+
+def _pt2() -> tuple[bytes, ...]:
+    """Programs exported by torch: of a fixed size, and of named sizes with a condition; nothing without torch."""
+    if not find_spec("torch"):
+        return ()
+    import torch
+
+    class Chosen(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,)).reshape(x.shape[0], 2, -1)
+
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 8))
+    made = []
+    for module, shape, sizes in (
+        (layers.eval(), (2, 1, 8, 8), None),
+        (Chosen(), (3, 4), ({0: torch.export.Dim("B", max=64)},)),
+    ):
+        stream = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.export.save(torch.export.export(module, (torch.ones(shape),), dynamic_shapes=sizes), stream)
+        made.append(stream.getvalue())
+    return tuple(made)
 
 
 def _net(rng: Any) -> Any:
@@ -126,8 +173,74 @@ def mutated(kind: str, subjects: Subjects, choose: random.Random) -> bytes:
     if kind == "text":
         return _text(choose.choice(subjects.texts), choose).encode("utf-8", "surrogatepass")
     if kind == "weights":
-        return _safetensors(subjects.weights, choose)
+        return mutated_weights(choose.choice(tuple(subjects.weights)), subjects, choose)
+    if kind == "onnx":
+        from tests.onnx_files import damage
+
+        return damage(choose.choice(subjects.onnx), choose)
+    if kind == "pt2":
+        return _zip(choose.choice(subjects.pt2), choose)
     return _text(subjects.plan, choose).encode("utf-8", "surrogatepass")
+
+
+def mutated_weights(name: str, subjects: Subjects, choose: random.Random) -> bytes:
+    """A file of weights, which starts with the name of its format."""
+    data = subjects.weights[name]
+    if name == "w.safetensors":
+        made = _safetensors(data, choose)
+    elif name.endswith(".json"):
+        made = json.dumps(_value(json.loads(data), choose)).encode()
+    elif data.startswith(b"PK") and choose.random() < 0.5:
+        made = _zip(data, choose)
+    else:
+        made = _binary(data, choose)
+    return name.encode() + b"\0" + made
+
+
+def _binary(data: bytes, choose: random.Random) -> bytes:
+    """The bytes with other numbers, or parts of them elsewhere, in any place."""
+    made = bytearray(data)
+    for _ in range(choose.choice((1, 1, 2, 4))):
+        place, size = choose.randrange(len(made)), choose.choice((1, 2, 4, 8))
+        change = choose.randrange(4)
+        if change == 0:
+            made[place] = choose.randrange(256)
+        elif change == 1:
+            number = choose.choice([n for n in _NUMBERS if isinstance(n, int)]) % (1 << 8 * size)
+            made[place : place + size] = number.to_bytes(size, "little")
+        elif change == 2:
+            made[place:place] = made[choose.randrange(len(made)) :][: choose.choice((1, 8, 40))]
+        else:
+            del made[place : place + choose.choice((1, 1, 8, 40, len(made)))]
+        if not made:
+            break
+    return bytes(made)
+
+
+def _zip(data: bytes, choose: random.Random) -> bytes:
+    """The archive with a member that is another, or is missing; or with other bytes of its own."""
+    if choose.random() < 0.2:
+        return _bytes(data, choose)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    for _ in range(choose.choice((1, 1, 2))):
+        name = choose.choice(tuple(members))
+        content, change = members[name], choose.random()
+        if change < 0.1:
+            del members[name]
+        elif change < 0.2:
+            members[choose.choice((*members, name + "x", "../" + name, *_TEXTS))] = content
+        elif name.endswith(".json"):
+            members[name] = json.dumps(_value(json.loads(content), choose)).encode()
+        elif content:
+            members[name] = _binary(content, choose)
+        if not members:
+            break
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, content in members.items():
+            file.writestr(zipfile.ZipInfo(name), content)
+    return stream.getvalue()
 
 
 def _bytes(data: bytes, choose: random.Random) -> bytes:
@@ -255,27 +368,44 @@ def read(
         graph.lint(full=True)
         return True
     try:
-        gm = from_bytes(data, "x.fxl")
-    except FxliteError:
+        gm = _opened(kind, data, folder)
+    except FxliteError as error:
+        assert len(str(error)) > 20, f"the error says little: {error!r}"
         return False
     use(gm, folder, number, compiling)
     return True
 
 
-def _read_weights(data: bytes, folder: Path) -> bool:
-    path = folder / "x.safetensors"
+def _opened(kind: str, data: bytes, folder: Path) -> fx.GraphModule:
+    """The graph in a file."""
+    if kind not in ("onnx", "pt2"):
+        return from_bytes(data, "x.fxl")
+    path = folder / f"x.{kind}"
     path.write_bytes(data)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return fx.from_onnx(path) if kind == "onnx" else fx.from_torch(path)
+
+
+def _read_weights(data: bytes, folder: Path) -> bool:
+    name, _, content = data.partition(b"\0")
+    path = folder / name.decode()
+    if name.endswith(b".json"):
+        weight_files.safetensors(folder / "part.safetensors")
+    path.write_bytes(content)
+    readers = [fx.load_weights]
+    if name == b"w.safetensors":
+        readers += [lambda p: fx.load_safetensors(p, True), lambda p: fx.load_safetensors(p, False)]
     found = []
-    for mapped in (False, True):
+    for reads in readers:
         try:
-            found.append(fx.load_safetensors(path, mapped))
-        except FxliteError:
-            continue
+            found.append(reads(path))
+        except FxliteError as error:
+            assert str(folder) in str(error) and len(str(error)) > len(str(path)) + 10, f"it says little: {error!r}"
     for arrays in found:
         for array in arrays.values():
             array.tobytes()
-    if len(found) == 2:
-        assert found[0].keys() == found[1].keys()
+    assert all(arrays.keys() == found[0].keys() for arrays in found)
     return bool(found)
 
 

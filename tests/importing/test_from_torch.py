@@ -781,7 +781,7 @@ def test_sizes_that_may_differ() -> None:
         close(compiled(x.numpy(), ids=ids.numpy()), Sized()(x, ids=ids))
 
 
-def test_what_may_be_given(tmp_path: Path) -> None:
+def test_what_may_be_given(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, x = nn.Sequential(nn.Linear(3, 2), nn.Tanh()), torch.randn(2, 3)
     with torch.no_grad():
         expected = model(x)
@@ -797,6 +797,14 @@ def test_what_may_be_given(tmp_path: Path) -> None:
     (tmp_path / "bad.pt2").write_bytes(b"PK")
     with pytest.raises(ModelImportError, match=r"bad\.pt2 is not a program that torch\.export\.save wrote"):
         fx.from_torch(tmp_path / "bad.pt2")
+    with zipfile.ZipFile(tmp_path / "m.pt2") as good, zipfile.ZipFile(tmp_path / "bad.pt2", "w") as bad:
+        for name in good.namelist():
+            if "weights/weight_0" not in name:
+                bad.writestr(name, good.read(name))
+    capfd.readouterr()
+    with pytest.raises(ModelImportError, match=r"or it is damaged: .*failed locating file data/weights/weight_0"):
+        fx.from_torch(tmp_path / "bad.pt2")
+    assert not capfd.readouterr().err  # torch logs the traceback
     with pytest.raises(ArgumentError, match="has its inputs already"):
         fx.from_torch(exported, x)
     with pytest.raises(ArgumentError, match="give example inputs, or their types"):

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import inspect
 import json
+import logging
 import os
 import re
 import zipfile
@@ -39,9 +40,10 @@ def loaded(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
     if not name.endswith(".pt2"):
         raise ArgumentError(f"{name} is not a .pt2 file; load weights by fx.load_weights, and models by their class")
+    logged = _Logged()
     try:
         _require_data(name)
-        with _only_weights():
+        with _only_weights(), logged:
             return torch.export.load(name)
     except (OSError, ModelImportError):
         raise
@@ -50,7 +52,28 @@ def loaded(path: str | os.PathLike[str]) -> Any:
             unwanted = re.search(r"GLOBAL (\S+)", str(error))
             what = unwanted[1] if unwanted else str(error).partition("\n")[0]
             raise ModelImportError(f"{name} holds a Python object that reading would run: {what}") from error
-        raise ModelImportError(f"{name} is not a program that torch.export.save wrote: {error}") from error
+        reason = str(logged.error or error).strip().partition("\n")[0] or type(error).__name__
+        raise ModelImportError(
+            f"{name} is not a program that torch.export.save wrote, or it is damaged: {reason}"
+        ) from error
+
+
+class _Logged(logging.Filter, contextlib.AbstractContextManager["_Logged"]):
+    """A context manager: inside, what torch.export.load logs is not shown. ``error`` is the first exception in it,
+    which torch logs before it tries to read the file in another format."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> _Logged:
+        logging.getLogger("torch.export").addFilter(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("torch.export").removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.error = self.error or (record.exc_info[1] if record.exc_info else None)
+        return False
 
 
 @contextlib.contextmanager
