@@ -229,7 +229,8 @@ def _zip(data: bytes, choose: random.Random) -> bytes:
         if change < 0.1:
             del members[name]
         elif change < 0.2:
-            members[choose.choice((*members, name + "x", "../" + name, *_TEXTS))] = content
+            other = choose.choice((*members, name + "x", "../" + name, *_TEXTS))
+            members[other.encode("utf-8", "replace").decode()] = content
         elif name.endswith(".json"):
             members[name] = json.dumps(_value(json.loads(content), choose)).encode()
         elif content:

@@ -89,7 +89,7 @@ def _of_index(path: Path) -> list[Entry]:
     for shard in dict.fromkeys(places.values()):
         if Path(shard).name != shard or shard == ".." or "\\" in shard or "\0" in shard or shard.endswith(".json"):
             raise FileFormatError(f"{path} is refused: {shown(repr(shard))} is not the name of a file beside it")
-        if not (path.parent / shard).is_file():
+        if not os.path.isfile(path.parent / shard):  # False for a name that is too long, too
             raise FileFormatError(f"{path} names the file {shown(shard)}, which is not beside it")
         found[shard] = {entry.name: entry for entry in weight_entries(path.parent / shard)}
     missing = [name for name, shard in places.items() if outside_text.line(name) not in found[shard]]

@@ -40,12 +40,13 @@ def loaded(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
     if not name.endswith(".pt2"):
         raise ArgumentError(f"{name} is not a .pt2 file; load weights by fx.load_weights, and models by their class")
-    logged = _Logged()
+    with open(name, "rb"):  # a file that cannot be read is no damaged one
+        logged = _Logged()
     try:
         _require_data(name)
         with _only_weights(), logged:
             return torch.export.load(name)
-    except (OSError, ModelImportError):
+    except ModelImportError:
         raise
     except Exception as error:
         if type(error).__name__ == "UnpicklingError":
