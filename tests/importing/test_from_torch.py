@@ -801,6 +801,14 @@ def test_what_may_be_given(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
         for name in good.namelist():
             if "weights/weight_0" not in name:
                 bad.writestr(name, good.read(name))
+    content = bytearray((tmp_path / "m.pt2").read_bytes())
+    place = content.rindex(b"PK\x06\x06") + 40  # the size of the archive's directory
+    content[place : place + 8] = (1 << 40).to_bytes(8, "little")
+    (tmp_path / "sizes.pt2").write_bytes(content)
+    with pytest.raises(ModelImportError, match="or it is damaged: "):
+        fx.from_torch(tmp_path / "sizes.pt2")
+    with pytest.raises(FileNotFoundError, match=r"none\.pt2"):
+        fx.from_torch(tmp_path / "none.pt2")
     capfd.readouterr()
     with pytest.raises(ModelImportError, match=r"or it is damaged: .*failed locating file data/weights/weight_0"):
         fx.from_torch(tmp_path / "bad.pt2")
@@ -1071,10 +1079,12 @@ def test_modules_that_cannot_be_exported_say_what_to_do() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         script = torch.jit.trace(nn.Linear(4, 3), x)
-        packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 3)), {nn.Linear})
+        packed = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.LSTM(4, 3)), {nn.LSTM})
     with pytest.raises(ArgumentError, match=r"a module of TorchScript, which torch\.export does not take"):
         fx.from_torch(script, x)
-    with pytest.raises(ModelImportError, match=r"the module 0 \(Linear\) has packed weights .*pt2e"):
+    with pytest.raises(
+        ModelImportError, match=r"the module 0 \(LSTM\) of torch's eager quantization has no counterpart; .*pt2e"
+    ):
         fx.from_torch(packed, x)
 
     class Inside(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fxlite.importing.torch.exported import register_caches
+from fxlite.importing.torch.caches import register_caches
 from tests.zoo_real.configurations import tiny
 
 #: A model in evaluation mode, its positional and its named inputs.

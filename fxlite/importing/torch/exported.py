@@ -16,10 +16,9 @@ import importlib
 import inspect
 import os
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,8 @@ import torch
 
 from fxlite.base.errors import ArgumentError, ModelImportError, TraceError
 from fxlite.importing.importer import valid_name
+from fxlite.importing.torch import eager_quantized
+from fxlite.importing.torch.caches import register_caches
 from fxlite.importing.torch.known import Known
 from fxlite.importing.torch.program_file import loaded
 from fxlite.importing.torch.table import TORCH, dtype_of, why_no_array
@@ -68,15 +69,17 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
             "give example inputs, or their types: fx.from_torch(model, torch.randn(1, 3, 224, 224)), or "
             'fx.from_torch(model, "f32[B,3,224,224]")'
         )
+    name = getattr(model, "_name", None) or type(model).__name__
+    is_quantized = eager_quantized.is_quantized(model)
+    model = eager_quantized.in_floats(model) if is_quantized else model
     _require_plain(model, example, named)
     given = dynamic_shapes
     example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
     if dynamic_shapes is not given:
         dynamic_shapes = _by_rest(model, len(example), dynamic_shapes)
     register_caches()
-    name = getattr(model, "_name", None) or type(model).__name__
     try:
-        with quiet(), masks_unread():
+        with quiet(), masks_unread(), eager_quantized.Grids() if is_quantized else contextlib.nullcontext():
             made = _exported_module(model, example, dict(named), dynamic_shapes)
     except Exception as error:
         raise ModelImportError(_why_not(error, name)) from error
@@ -98,12 +101,6 @@ def _require_plain(model: Any, example: tuple[Any, ...], named: Mapping[str, Any
                 raise ArgumentError(f"the example {name} is a NumPy array; give a tensor, torch.from_numpy(x)")
             if isinstance(leaf, torch.Tensor) and (problem := why_no_array(leaf)):
                 raise ModelImportError(f"PyTorch: the example {name} {problem}")
-    for name, module in model.named_modules():
-        if ".quantized" in type(module).__module__ and type(module).__module__.startswith("torch.ao.nn."):
-            raise ModelImportError(
-                f"PyTorch: the module {name or type(module).__name__} ({type(module).__name__}) has packed weights of "
-                "torch's eager quantization; quantize the model by torchao or pt2e, whose integers are kept"
-            )
     for name, weight in (*model.named_parameters(), *model.named_buffers()):
         if torch.nn.parameter.is_lazy(weight):
             raise ModelImportError(f"PyTorch: the weight {name} has no shape yet; call the model once with its inputs")
@@ -243,80 +240,6 @@ def masks_unread() -> Iterator[None]:
         yield
     finally:
         module._detect_is_causal_mask = found
-
-
-#: The names of fields of a cache's layer in inputs and results, if they are not their own.
-_FIELDS = {"keys": "key_cache", "values": "value_cache"}
-
-
-@dataclass(frozen=True)
-class _Emptied:
-    """A cache without its tensors, with the fields of each layer. Two are equal if the kinds and fields of their layers
-    are."""
-
-    cache: Any = field(compare=False)
-    layers: tuple[tuple[type, tuple[str, ...]], ...]
-
-    def __deepcopy__(self, memo: Any) -> _Emptied:
-        return self  # torch copies contexts, but cannot copy what a layer has computed from fake tensors
-
-
-def register_caches() -> None:
-    """Register the caches of transformers as pytrees, which torch.export can flatten: a cache becomes a dict of lists
-    (keys, values, and other state of its layers), and one for encoder and decoder becomes a dict of two."""
-    library = sys.modules.get("transformers.cache_utils")
-    if library is None:
-        return
-
-    def remembered(value: Any) -> bool:
-        parts = value.values() if isinstance(value, dict) else [value]
-        return any(isinstance(part, torch.Tensor) for part in parts)
-
-    def flatten(cache: Any) -> tuple[list[Any], tuple[list[str], _Emptied]]:
-        by_field: dict[str, list[Any]] = {}
-        emptied, had = copy.copy(cache), []
-        emptied.layers = [copy.copy(layer) for layer in cache.layers]
-        for layer in emptied.layers:
-            names = tuple(n for n, value in vars(layer).items() if not n.startswith("_") and remembered(value))
-            for name in names:
-                by_field.setdefault(_FIELDS.get(name, name), []).append(getattr(layer, name))
-                setattr(layer, name, None)
-            had.append((type(layer), names))
-        return [*by_field.values()], ([*by_field], _Emptied(emptied, tuple(had)))
-
-    def unflatten(values: Any, context: tuple[list[str], _Emptied]) -> Any:
-        by_field, emptied = {n: iter(v) for n, v in zip(context[0], values)}, context[1]
-        made = copy.copy(emptied.cache)
-        made.layers = [copy.copy(layer) for layer in made.layers]
-        for layer, (_, names) in zip(made.layers, emptied.layers):
-            for name in names:
-                setattr(layer, name, next(by_field[_FIELDS.get(name, name)]))
-        return made
-
-    def flatten_both(cache: Any) -> tuple[list[Any], tuple[list[str], _Emptied]]:
-        names = ["self_attention_cache", "cross_attention_cache"]
-        emptied = copy.copy(cache)
-        for name in names:
-            setattr(emptied, name, None)
-        return [getattr(cache, name) for name in names], (names, _Emptied(emptied, ()))
-
-    def unflatten_both(values: Any, context: tuple[list[str], _Emptied]) -> Any:
-        made = copy.copy(context[1].cache)
-        for name, value in zip(context[0], values):
-            setattr(made, name, value)
-        return made
-
-    both, trees = library.EncoderDecoderCache, torch.utils._pytree
-    for kind in (both, library.DynamicCache, library.StaticCache):
-        if kind not in trees.SUPPORTED_NODES:
-            takes, makes = (flatten_both, unflatten_both) if kind is both else (flatten, unflatten)
-
-            def keyed(cache: Any, takes: Any = takes) -> Any:
-                values, context = takes(cache)
-                return [(trees.MappingKey(name), value) for name, value in zip(context[0], values)], context
-
-            name = f"{kind.__module__}.{kind.__name__}"
-            trees.register_pytree_node(kind, takes, makes, serialized_type_name=name, flatten_with_keys_fn=keyed)
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
