@@ -1028,6 +1028,23 @@ def test_reading_an_exported_program_runs_nothing(tmp_path: Any, how: str) -> No
     fx.from_torch(tmp_path / "good.pt2")
 
 
+class Step(nn.Module):
+    """A step of decoding, which puts longer tensors into the dict that it is given."""
+
+    def forward(self, x: Any, cache: dict[str, Any]) -> Any:
+        cache["keys"] = torch.cat([cache["keys"], x])
+        return cache["keys"].sum(0) * x, cache
+
+
+def test_a_cache_holds_other_tensors_after_the_call() -> None:
+    x, cache = torch.randn(1, 4), {"keys": torch.randn(3, 4)}
+    gm = fx.from_torch(Step(), x, cache)
+    expected, after = Step()(x, dict(cache))
+    found, grown = gm(x.numpy(), {"keys": cache["keys"].numpy()})
+    close(found, expected)
+    close(grown["keys"], after["keys"])
+
+
 class Scaled(nn.Module):
     """A module with a buffer that is only read."""
 

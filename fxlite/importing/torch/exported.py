@@ -191,7 +191,8 @@ def _computes_the_same(
         for each, number in ((model, 0), (program(), seed)):
             torch.manual_seed(number)
             given, by_name = copy.deepcopy((example, named))
-            found = torch.utils._pytree.tree_leaves((each(*given, **by_name), given, by_name))
+            inputs = torch.utils._pytree.tree_leaves((given, by_name))  # a cache has other tensors after the call
+            found = [*torch.utils._pytree.tree_leaves(each(*given, **by_name)), *inputs]
             tensors = [v.detach() for v in found if isinstance(v, torch.Tensor)]
             dtypes.append([v.dtype for v in tensors])
             results.append([(v.double() if v.is_floating_point() else v).numpy() for v in tensors])
