@@ -12,6 +12,7 @@ import fxlite as fx
 
 torch = pytest.importorskip("torch")
 
+from fxlite.importing.torch.caches import register_caches  # noqa: E402
 from fxlite.importing.torch.run import nested  # noqa: E402
 from fxlite.importing.torch.table import array_of  # noqa: E402
 from tests.zoo_real.check import NEAR, check, difference, leaves  # noqa: E402
@@ -85,3 +86,19 @@ def test_caches_are_inputs(name: str) -> None:
     given = nested(spec, iter([array_of(v) for v in values]))
     assert isinstance(given[cached], dict)
     assert difference(leaves(gm(**given)), expected) < NEAR
+
+
+def test_caches_that_models_derive_are_trees() -> None:
+    """One with states of its own beside the layers, of which some are missing."""
+    needs("transformers")
+    cache = importlib.import_module("transformers.models.minimax.modeling_minimax").MiniMaxCache()
+    register_caches()
+    keys, values, state = torch.ones(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), torch.full((1, 2, 4, 4), 2.0)
+    cache.update(keys, values, 0)
+    cache.set_linear_cache(1, state)
+    parts, spec = torch.utils._pytree.tree_flatten(cache)
+    assert [part.shape for part in parts] == [keys.shape, values.shape, state.shape]
+    again = torch.utils._pytree.tree_unflatten([part + 1 for part in parts], spec)
+    assert type(again) is type(cache) and again.linear_cache[0] == []
+    assert torch.equal(again.linear_cache[1], state + 1) and torch.equal(again.layers[0].values, values + 1)
+    assert torch.equal(cache.linear_cache[1], state), "the cache is what it was"
