@@ -500,7 +500,9 @@ def einsum(equation: Any, *operands: Any, optimize: Any = False, dtype: Any = No
         pairs = [_with_diagonals(term, x) for term, x in zip(terms, operands)]
         equation = ",".join(term for term, _ in pairs) + arrow + right
         operands = tuple(x for _, x in pairs)
-    return lookup("einsum")(tuple(operands), equation)
+    found = lookup("einsum")(tuple(operands), equation)
+    is_number = optimize is False and getattr(found.node.type, "shape", None) == ()
+    return fresh(found, number=True) if is_number else found
 
 
 def _repeated(term: str) -> str:

@@ -232,3 +232,13 @@ def test_complex_numbers_in_order(dtype: str) -> None:
         np.array([3, 1], np.int8),
         types=[f"{dtype}[9]", "f32[N]", "i8[M]"],
     )
+
+
+def test_einsum_of_no_letters_is_a_number() -> None:
+    def program(a: Any, v: Any) -> Any:
+        alone = np.einsum("ii->", a), np.einsum("ii", a), np.einsum("i->", v)
+        return *alone, np.einsum("i,i", v, v), np.einsum("ij,ij->", a, a), np.einsum("i,i,i", v, v, v)
+
+    a, v = np.arange(9.0).reshape(3, 3), np.arange(3.0)
+    for found, expected in zip(fx.jit(program)(a, v), program(a, v), strict=True):
+        assert type(found) is type(expected) is np.float64 and found == expected
