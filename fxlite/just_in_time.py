@@ -42,6 +42,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.capture.raised import exception_of
 from fxlite.tracing.inputs import signature_of, title
+from fxlite.tracing.selections.growing import FIRST_ROOM, MORE_ROOM, MOST_ROOM, OutOfRoom
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer
@@ -50,6 +51,7 @@ from fxlite.tracing.versions import (
     ATOMS,
     PLAIN,
     PLAIN_CLASSES,
+    Known,
     ReadState,
     Seen,
     Shapes,
@@ -143,6 +145,10 @@ class _Store:
     by_key: dict[Any, list[Version]] = field(default_factory=dict)
     versions: list[Version] = field(default_factory=list)
     failed: dict[Any, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    """The parameters whose NumPy integers must be known while the function is traced, because they are sizes."""
+    room: int = FIRST_ROOM
+    """The number of elements for which lists have room that a loop of the function fills."""
     changes: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     lock: Any = field(default_factory=threading.RLock)
@@ -223,13 +229,23 @@ class JitFunction:
         store = self._store
         store.calls += 1
         found.used = store.calls
+        before = [np.copy(array) for array in arrays] if found.has_rooms else []
         try:
             result = found.call(bound, arrays)
         except IndexError as error:
             raised = exception_of(error, found.exceptions)
             if raised is None:
                 raise
-            raise raised from None
+            if not isinstance(raised, OutOfRoom) or found.states or store.room >= MOST_ROOM:
+                raise raised from None
+            for array, content in zip(arrays, before):
+                if array.ndim and not np.array_equal(array, content, equal_nan=array.dtype.kind in "fc"):
+                    array[...] = content
+            with store.lock:
+                if found in store.versions:
+                    store.room *= MORE_ROOM
+                    self._drop(found)
+            return self(*args, **kwargs)
         result = result if found.finish is None else found.finish(result)
         return result if found.refills is None else found.refills(result, bound)
 
@@ -258,7 +274,11 @@ class JitFunction:
     def _version(self, bound: dict[str, Any], fallback: bool, arrays: list[Any]) -> Version | None:
         """The version for bound arguments, whose arrays are appended to ``arrays``; None if the call falls back
         to NumPy."""
+        known = self._store.known
+        arrays.clear()
         try:
+            if known:
+                bound = {n: Known(v) if n in known and isinstance(v, np.integer) else v for n, v in bound.items()}
             key = tuple([key_of(value, arrays) for value in bound.values()])
         except RecursionError:
             for name, value in bound.items():
@@ -277,9 +297,17 @@ class JitFunction:
                 return None
             try:
                 found = self._compiled(key, bound, shapes)
-            except FxliteError as error:
+            except FxliteError as problem:
+                error = problem
+                sizes = {n for n, v in bound.items() if isinstance(v, np.integer)}
+                if sizes:
+                    store.known = known | sizes
+                    try:
+                        return self._version(bound, False, arrays)
+                    except FxliteError as again:
+                        store.known, error = known, again
                 if not fallback:
-                    raise
+                    raise error from None
                 store.failed[key, shapes] = text = str(error).splitlines()[0]
                 warnings.warn(f"{self.name} runs without being compiled: {text}", stacklevel=3)
                 return None
@@ -308,7 +336,7 @@ class JitFunction:
         settings = self._settings
         reason = self._reason(key, bound, shapes)
         leaves = [leaf for name, value in bound.items() for leaf in pytree.leaves(value, name)]
-        objects = {p: leaf for p, leaf in leaves if type(leaf) not in ATOMS and not isinstance(leaf, ARRAYS)}
+        objects = {p: leaf for p, leaf in leaves if type(leaf) not in ATOMS and not isinstance(leaf, (*ARRAYS, Known))}
         state = None if settings.frozen else ReadState(self._root, objects)
         paths = [path for path, leaf in leaves if isinstance(leaf, ARRAYS)]
         names = _dim_names(paths, shapes) if settings.dynamic else {}
@@ -391,14 +419,14 @@ class JitFunction:
             parts = dict(pytree.leaves(value, name))
             if not any(path in sizes for path in parts):
                 if parts or kinds[name] not in _OPEN:
-                    concrete[name] = value
+                    concrete[name] = value.number if isinstance(value, Known) else value
                 continue
             types_of[name] = mapped(value, name, type_at)
             if not all(path in sizes or leaf is None for path, leaf in parts.items()):
                 concrete[name] = mapped(value, name, lambda p, v: pytree.PH if p in sizes else v)
         loops = self._settings.loops
         tracer = _OneProblem(loops=loops) if again else Tracer(loops=loops)
-        tracer.is_finished = True
+        tracer.is_finished, tracer.room = True, self._store.room
         scalars = {name: value for name, value in bound.items() if isinstance(value, ARRAYS) and not value.ndim}
         tracer.input_numbers = {name: isinstance(value, np.generic) for name, value in scalars.items()}
         return symbolic_trace(self._root, concrete_args=concrete, inputs=types_of, tracer=tracer)

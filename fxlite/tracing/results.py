@@ -15,6 +15,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.tracing.capture.lists import is_open, listed
+from fxlite.tracing.selections import growing
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.dtypes import NUMBERS
 from fxlite.types.shapes import NamedDim
@@ -37,6 +38,9 @@ def finish_of(value: Any) -> Finish | None:
         return _as_python
     if is_open(value):
         return listed(value)
+    rows = growing.rows_of(value)
+    if rows is not None:
+        return growing.listed(rows)
     if isinstance(value, str):
         return lambda _: value
     parts = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)

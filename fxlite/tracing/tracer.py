@@ -67,6 +67,7 @@ from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.results import Finish, finish_of
 from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.compact import with_results
+from fxlite.tracing.selections.growing import FIRST_ROOM
 from fxlite.tracing.selections.masked import Masked, PlaceFirst
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
@@ -147,6 +148,8 @@ class Tracer(Capturing):
         #: Whether a result of nested branches is tied to the arrays that it may be, by a number that each of them has
         #: as a further result. It is only done if the trace fails without it, and some were ``left_untied``.
         self.ties_all = self.left_untied = False
+        #: The number of elements for which lists that a loop fills have room.
+        self.room = FIRST_ROOM
         self._runs_program = False  # True for a program, False for an expansion or an edit of a graph
         self._definition: Location | None = None  # the place where the program's inputs are declared
         self._leaf_paths: frozenset[str] = frozenset()
@@ -185,6 +188,7 @@ class Tracer(Capturing):
         self.ranges: dict[Node, tuple[Any, Any]] = {}
         self.outside: dict[Node, Node] = {}
         self.aside: set[Node] = set()  # nodes that tell which elements are selected; often not read
+        self.growing: frozenset[int] = frozenset()  # the ids of lists that have just got their room
         self.magnitudes: dict[Node, float] = {}  # bounds of the magnitudes of integers
         self.numbers: dict[Any, Node] = {}  # numbers, by the computation that gives them
         self.writes, self.states, self._libraries = Writes(), States(), 0
@@ -805,7 +809,7 @@ class Tracer(Capturing):
             else:
                 result = self.captured(function)(*inputs.arguments, **inputs.keywords)
         except Exception as error:
-            if is_traced(self.raised.code) and is_raised_by(error):
+            if is_traced(self.raised.code) and is_raised_by(error) and not isinstance(error, FxliteError):
                 first = next(iter(self.raised.exceptions.values()))
                 raise self.error(
                     f"the program raises {type(first).__name__}: {first}, or {type(error).__name__}: {error}, and "

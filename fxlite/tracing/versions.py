@@ -31,6 +31,7 @@ from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.capture.capture import is_program
+from fxlite.tracing.selections.growing import OutOfRoom
 from fxlite.tracing.writes.lent import Refills
 
 #: Stands for a value that does not exist.
@@ -383,6 +384,22 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     return type(value), value
 
 
+class Known:
+    """An integer of NumPy whose value a trace fixes, as that of a Python int."""
+
+    def __init__(self, number: np.integer) -> None:
+        self.number = number
+
+    def __repr__(self) -> str:
+        return repr(self.number)
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Known) and repr(other) == repr(self)
+
+
 def mapped(value: Any, path: str, leaf: Callable[[str, Any], Any]) -> Any:
     """An argument with other leaves, each of which ``leaf`` makes from its path and value."""
     structure = pytree.structure_of(value, path, lambda v, where, _: pytree.Structure("leaf", where, v))
@@ -427,6 +444,11 @@ class Version:
     exceptions: Mapping[tuple[str, int, type], Exception] = field(default_factory=dict)
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
+
+    @functools.cached_property
+    def has_rooms(self) -> bool:
+        """Whether a list of the program may have more elements than it has room for."""
+        return any(isinstance(error, OutOfRoom) for error in self.exceptions.values())
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:

@@ -3,8 +3,6 @@ that computes something else."""
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -51,12 +49,20 @@ def no_number_at_first(x: Any) -> Any:
     return best
 
 
-def grows(x: Any) -> Any:
+def popped(x: Any) -> Any:
+    table = {"a": 1.0, "b": 2.0}
+    if x[0] > 0:
+        table.pop("a")
+    return x * sum(table.values())
+
+
+def sorted_rows(x: Any) -> Any:
     rows = []
     while x.sum() > 1:
         x = x / 2
-        rows.append(x)
-    return rows[-1]
+        rows.append(x[0])
+    rows.sort()
+    return rows
 
 
 def raises(x: Any) -> Any:
@@ -140,22 +146,6 @@ def one_array_at_first(x: Any) -> Any:
     return p
 
 
-def queue(x: Any) -> Any:
-    waiting = deque([0])
-    while waiting:
-        if x[waiting.popleft()] > 0:
-            waiting.append(1)
-    return x
-
-
-def heap(x: Any) -> Any:
-    waiting: list[Any] = []
-    for i in range(4):
-        if x[i] > 0:
-            heapq.heappush(waiting, i)
-    return x[len(waiting)]
-
-
 def number_as_key(x: Any) -> Any:
     names = {1: "one"}
     n = 0
@@ -170,7 +160,7 @@ REFUSED = {
     other_shape: (r"y is f64\[4\] before a while loop and f64\[8\]", "y.sum", "final size"),
     carried_type: (r"s is f32 before a while loop and f64 after", "s < x[0]", "start with float64"),
     no_number_at_first: (r"best is None before a while loop and f64", "best is None", "start with"),
-    grows: (r"a list from outside of a while loop is changed by append", "rows.append", "np.zeros"),
+    popped: (r"a dict from outside of a branch is changed by pop", "table.pop", "np.zeros"),
     raises: (r"a branch raises ValueError: positive .*:\d+\)", "x[0] > 0", "check it before"),
     caught: (r"is inside a try statement", "x[0] > 0", "take it out"),
     recursive: (r"the function calls itself until", "x[0] > 10", "write a loop"),
@@ -183,8 +173,7 @@ REFUSED = {
     unbound_behind: (r"last has no value if a while loop runs no", "x.sum() > 1", "before"),
     written_name: (r"writes into x under the name buffer", "buffer.sum() < 10", "copy"),
     one_array_at_first: (r"may or may not share its memory", "r + p", "copy"),
-    queue: (r"a deque from outside of a branch is changed by append", "waiting.append", "np.zeros"),
-    heap: (r"a list from outside of a branch is changed by heappush", "heapq.heappush", "np.zeros"),
+    sorted_rows: (r"the number of elements of a list is known only when", "rows.sort()", "copy it with list()"),
     number_as_key: (r"used as the key of a dict", "names[n]", "number"),
 }
 

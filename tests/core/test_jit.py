@@ -508,3 +508,21 @@ def test_a_trace_for_other_sizes_than_these_is_made_again() -> None:
         a, b = np.arange(float(first)), np.arange(float(second)) + 1
         np.testing.assert_allclose(function(a, b), np.convolve(a, b, "valid"))
     assert "a_0 >= 6 is required" in function.explain()
+
+
+def test_numpy_integers_that_are_sizes_are_known() -> None:
+    def program(x: Any, n: Any) -> Any:
+        out = np.zeros(n)
+        for i in range(n):
+            out[i] = x[i] * n
+        return out, np.tile(x, n), np.eye(n), n + 1
+
+    x = np.arange(6.0)
+    jitted = fx.jit(program)
+    for n in (np.int64(3), np.int64(2), np.int32(3), np.int64(3), 3):
+        for found, expected in zip(jitted(x, n), program(x, n), strict=True):
+            assert type(found) is type(expected) and np.asarray(found).dtype == np.asarray(expected).dtype
+            np.testing.assert_array_equal(found, expected)
+    assert len(jitted.versions) == 4 and "n is np.int64(2), was np.int64(3)" in jitted.explain()
+    computed = fx.jit(lambda x, n: x * n)
+    assert [computed(x, np.int64(n))[1] for n in range(3)] == [0, 1, 2] and len(computed.versions) == 1

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import builtins
 import copy
+import dataclasses
 import math
 import operator
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, SimpleNamespace
@@ -22,6 +24,7 @@ import numpy as np
 from fxlite.base.errors import FxliteError, TraceError
 from fxlite.base.location import here
 from fxlite.base.state import active_tracer, is_traced
+from fxlite.graph import pytree
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
 from fxlite.tracing.capture.answers import ARRAYS, Items, item_at, stacked
@@ -29,13 +32,23 @@ from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
 from fxlite.tracing.capture.known import known_value, require_one_truth
-from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, Contents, as_array, is_open, length, refuse
-from fxlite.tracing.capture.places import Attribute, Item, Maybe, Place, Unavailable, mutated_by, outer_variables
+from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, as_array, is_open, length, refuse
+from fxlite.tracing.capture.places import (
+    Attribute,
+    Contents,
+    Item,
+    Maybe,
+    Place,
+    Unavailable,
+    mutated_by,
+    outer_variables,
+)
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
 from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_leaf, is_total, note, run
 from fxlite.tracing.capture.texts import as_text
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
+from fxlite.tracing.selections import growing
 
 #: Methods of traced values that return Python numbers.
 _PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
@@ -50,6 +63,13 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "IsNot": operator.is_not,
     "In": lambda a, b: a in b,
     "NotIn": lambda a, b: a not in b,
+}
+#: The special methods of comparisons, for the left side and for the right one.
+_REFLECTED = {
+    symbol: (f"__{own}__", f"__{reflected}__")
+    for symbol, own, reflected in zip(
+        "Eq NotEq Lt LtE Gt GtE".split(), "eq ne lt le gt ge".split(), "eq ne gt ge lt le".split()
+    )
 }
 _UPDATES = "Add Sub Mult Div FloorDiv Mod Pow MatMult BitAnd BitOr BitXor LShift RShift".split()
 UPDATES = {kind: getattr(operator, f"__i{name}__") for kind, name in zip(_UPDATES, OPERATORS, strict=True)}
@@ -89,6 +109,8 @@ class Expressions(Caller):
         """The truth of a value: a bool, or a traced one if it is not known."""
         if is_open(value):
             value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
+        elif (rows := growing.rows_of(value)) is not None:
+            value = rows.count > 0
         if not is_traced(value):
             found = self._by_class([(value, "__bool__"), (value, "__len__")])
             return bool(value) if found is NotImplemented else self.truth(found)
@@ -110,7 +132,10 @@ class Expressions(Caller):
         tracer = pred.tracer
         self._refuse_in_try(pred)
         try:
-            return settled(conditional(tracer, pred, ways, places))
+            maker = object()
+            return settled(
+                growing.with_rows(tracer, lambda: conditional(tracer, pred, ways, places, maker=maker), maker)
+            )
         except WayRaises as error:
             if not can_note(tracer) or not is_raised_by(error.exception):
                 raise
@@ -212,6 +237,9 @@ class Expressions(Caller):
             return found
         if symbol == "Mod" and isinstance(left, str):
             return self._formatted(left, right)
+        for value in (left, right):
+            if (rows := growing.rows_of(value)) is not None:
+                rows.refuse()
         found = plain(left, right)
         return self.made(found) if type(found) is list else found
 
@@ -251,9 +279,12 @@ class Expressions(Caller):
         if symbol in ("Is", "IsNot") and _is_one_object(left, right):
             found = left.tracer.python_number(lookup("eq")(left, right))
             return found if symbol == "Is" else self.not_(found)
+        if symbol in _REFLECTED:
+            return self._ordered(symbol, left, right)
         if symbol not in ("In", "NotIn"):
             return _COMPARED[symbol](left, right)
-        found = self._by_class([(right, "__contains__", left)])
+        rows = growing.rows_of(right)
+        found = self._by_class([(right, "__contains__", left)]) if rows is None else growing.contains(rows, left)
         if found is not NotImplemented:
             return self.truth(found) if symbol == "In" else self.not_(found)
         values = right if isinstance(right, (tuple, list)) else ()
@@ -269,6 +300,39 @@ class Expressions(Caller):
             found = self.or_(False, *((lambda v=v: self.truth(left == v)) for v in right))
             found = found.tracer.python_number(found) if is_traced(found) else bool(found)
         return found if symbol == "In" else self.not_(found)
+
+    def _ordered(self, symbol: str, left: Any, right: Any) -> Any:
+        """``left == right``, ``left < right`` and so on."""
+        if is_traced(left) or is_traced(right):
+            return _COMPARED[symbol](left, right)
+        one, other = _parts_compared(symbol, left), _parts_compared(symbol, right)
+        if one is not None and other is not None and type(left) is type(right):
+            return self._sequences(symbol, one, other)
+        own, reflected = _REFLECTED[symbol]
+        found = self._by_class([(left, own, right), (right, reflected, left)])
+        if found is NotImplemented and symbol == "NotEq":
+            found = self._by_class([(left, "__eq__", right), (right, "__eq__", left)])
+            return self.not_(found) if found is not NotImplemented else left != right
+        return _COMPARED[symbol](left, right) if found is NotImplemented else found
+
+    def _sequences(self, symbol: str, left: Sequence[Any], right: Sequence[Any]) -> Any:
+        """The comparison of two tuples or lists, whose first different parts decide."""
+        for value in (left, right):
+            if (rows := growing.rows_of(value)) is not None:
+                rows.refuse()
+        if not any(is_traced(leaf) for _, leaf in pytree.leaves((left, right))):
+            return _COMPARED[symbol](left, right)
+        if symbol == "NotEq":
+            return self.not_(self._sequences("Eq", left, right))
+        found: Any = _COMPARED[symbol](len(left), len(right))
+        if symbol == "Eq":
+            found = self.and_(found, *(partial(self._compared, "Eq", a, b) for a, b in zip(left, right)))
+            return found.tracer.python_number(found) if is_traced(found) else bool(found)
+        strict = symbol.removesuffix("E")
+        for a, b in reversed([*zip(left, right)]):
+            equal = self._compared("Eq", a, b)
+            found = self.or_(self._compared(strict, a, b), partial(self.and_, equal, partial(_same, found)))
+        return found
 
     def _by_object(self, function: Any, args: tuple[Any, ...]) -> Any:
         """``len(x)`` and the like by a special method of a class of the program; NotImplemented if there is none."""
@@ -334,6 +398,9 @@ class Expressions(Caller):
         region = _region()
         if is_open(owner):
             refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
+        if (rows := growing.rows_of(owner)) is not None:
+            growing.set_part(rows, index, value)
+            return
         _refuse_several(owner)
         if type(owner) in (list, dict) and _is_unknown(index):
             self._set_somewhere(owner, index, value)
@@ -375,6 +442,29 @@ class Expressions(Caller):
                 self.choose(place == number, lambda: value, partial(owner.__getitem__, number)), owner, number
             )
 
+    def delete_item(self, owner: Any, index: Any) -> None:
+        """``del owner[index]``"""
+        region = _region()
+        if self._by_class([(owner, "__delitem__", index)]) is not NotImplemented:
+            return
+        if type(owner) in (list, deque) and not isinstance(index, slice):
+            self.call(owner.pop if type(owner) is list else owner.__delitem__, index)
+            return
+        if _is_unknown(index):
+            raise index.as_key()
+        if region is not None and not region.owns(owner):
+            raise _refused(region, owner, "is changed by del")
+        if active_tracer.get() is not None and (is_open(owner) or growing.rows_of(owner) is not None):
+            refuse(active_tracer.get(), "del changes")  # type: ignore[arg-type]
+        del owner[index]
+
+    def delete_attribute(self, owner: Any, name: str) -> None:
+        """``del owner.name``"""
+        region = _region()
+        if region is not None and not region.owns(owner):
+            note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
+        delattr(owner, name)
+
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         region = _region()
         is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` writes into the memory of z
@@ -386,12 +476,17 @@ class Expressions(Caller):
         region = _region()
         changes = isinstance(value, (list, dict, set, np.ndarray))
         _refuse_several(value)
+        if type(value) is list and symbol == "Add" and growing.rows_of(value) is not None:
+            self.call(value.extend, other)
+            return value
         if region is not None and changes and not region.owns(value):
+            if type(value) is list and symbol == "Add":
+                self._let_grow(region.tracer, value, value.extend, (other,))
             raise _refused(region, value, "is changed in place")
         return UPDATES[symbol](value, other)
 
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
-        is_unknown = type(owner) in (list, dict) and _is_unknown(index)
+        is_unknown = type(owner) in (list, dict) and (_is_unknown(index) or growing.rows_of(owner) is not None)
         before = self.part(owner, index)[index] if is_unknown else self.part_of_object(owner)[index]
         self.set_item(self.updated(symbol, before, other), owner, index)
 
@@ -427,12 +522,15 @@ class Expressions(Caller):
         if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
             return vectorized(tracer, function, args, partial(self.call, function.pyfunc))
         owner: Any = getattr(function, "__self__", None)
-        if type(owner) in (list, tuple) and len(args) == 1 and function.__name__ in ("count", "index"):
-            return self._found(tracer, function, owner, args[0])
         if type(function) is MethodType and function.__func__ in _PYTHONS and not kwargs:
             if not args:
                 return _PYTHONS[function.__func__](owner)
             return number_of(owner[args] if len(args) > 1 else owner.reshape(-1)[args[0]])  # ``x.item(0)``
+        found, args = self._of_rows(tracer, function, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        if type(owner) in (list, tuple) and len(args) == 1 and function.__name__ in ("count", "index"):
+            return self._found(tracer, function, owner, args[0])
         if args and is_open(args[0]) and function in OF_OPEN:
             return OF_OPEN[function](self, tracer, *args, **kwargs)
         if function in ARRAYS or type(function) in DISPATCHED:
@@ -442,12 +540,15 @@ class Expressions(Caller):
         grows = type(changed) is list and function.__name__ in ("append", "extend")
         _refuse_several(changed)
         if is_open(changed) and not grows:
+            self._let_grow(tracer, changed, function, args)
             refuse(tracer, f"{function.__name__}() changes")
         if region is None:
             return self._called(tracer, function, args, kwargs)
-        if grows and region.is_branch:
+        if region.is_branch and (grows or (type(changed) is list and function.__name__ in ("sort", "reverse"))):
+            self._let_grow(tracer, changed, function, args, in_branches=False)
             note(tracer, Contents(changed, 0, "a list"))
         elif changed is not None and not region.owns(changed):
+            self._let_grow(tracer, changed, function, args)
             name = getattr(function, "__name__", "next")
             raise _refused(region, changed, f"is changed by {name}()")
         for place in outer_variables(function):
@@ -457,6 +558,46 @@ class Expressions(Caller):
         if makes or (isinstance(function, type) and not is_traced(result)):
             region.own_object(result)
         return result
+
+    def _of_rows(self, tracer: Any, function: Any, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """The result of a function of a list that has rows, or of its method, and NotImplemented for any other call;
+        and the arguments, with arrays or elements in place of such lists."""
+        owner: Any = getattr(function, "__self__", None)
+        whole = next((rows for value in (owner, *args) if (rows := growing.rows_of(value)) is not None), None)
+        if whole is None or isinstance(function, (FunctionType, MethodType, partial)):
+            return NotImplemented, args
+        if function in growing.OF_ROWS:
+            return growing.OF_ROWS[function](self, whole), args
+        if function in growing.HEAP or whole.owner is owner:
+            return growing.call_of(self, whole, function.__name__, args, kwargs), args
+        if function in _FOLDS:
+            return NotImplemented, (counted(tracer, args[0]), *args[1:])
+        if function in ARRAYS or type(function) in DISPATCHED:
+            found = [growing.rows_of(a) for a in args]
+            return NotImplemented, tuple(a if r is None else growing.as_arrays(r) for a, r in zip(args, found))
+        return (NotImplemented if function in (isinstance, type, id) else whole.refuse()), args
+
+    def _let_grow(
+        self, tracer: Any, changed: Any, function: Any, args: tuple[Any, ...], in_branches: bool = True
+    ) -> None:
+        """Let a list have rows that was made outside of the branches and loops that change it: everything is traced
+        again since it was made. A loop whose number of rounds is known is unrolled instead; ``in_branches`` tells
+        whether branches alone are a reason."""
+        maker, loops = None, []
+        for body in reversed(tracer.bodies):
+            if not isinstance(body, Region) or body.owns(changed):
+                break
+            _, changed = body.instead.get(id(changed), (changed, changed))
+            maker = body.maker or maker
+            loops += [] if body.is_open is None else [body.is_open]
+        fits = any(loops) or (in_branches and not loops)
+        if maker is not None and fits and type(changed) in (list, deque, set):
+            added, turns = growing.changed_by(function.__name__, args, changed)
+            form = None
+            for value in added:
+                own = growing.Form.of(tracer, value)
+                form = own if form is None else form.joined(tracer, own)
+            raise growing.Grows(maker, changed, form, turns)
 
     def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
         owner = getattr(function, "__self__", None)
@@ -495,6 +636,8 @@ class Expressions(Caller):
         tracer = active_tracer.get()
         if tracer is not None and is_open(owner):
             owner = as_array(tracer, owner)
+        elif (rows := growing.rows_of(owner)) is not None:
+            owner = _Subscripted(partial(growing.part_of, self, rows))
         elif type(owner) in (list, tuple) and owner and _is_unknown(index):
             owner = Items(owner)
         elif type(owner) is dict and _is_unknown(index):
@@ -503,7 +646,11 @@ class Expressions(Caller):
             found = item_at(place.tracer, [*owner.values()], place)
             owner = _Subscripted(lambda _: found)
         owner = self.part_of_object(owner)
-        return super().part(owner, as_array(tracer, index) if tracer is not None and is_open(index) else index)
+        if tracer is not None and is_open(index):
+            index = as_array(tracer, index)
+        elif (rows := growing.rows_of(index)) is not None:
+            index = growing.as_arrays(rows)
+        return super().part(owner, index)
 
     def part_of_object(self, owner: Any) -> Any:
         """An object of the program, with its captured ``__getitem__``; any other object unchanged."""
@@ -514,6 +661,12 @@ class Expressions(Caller):
 
     def rounds(self, values: Any) -> Any:
         return values
+
+    def each(self, values: Any) -> Any:
+        """The values over which a comprehension goes."""
+        tracer = active_tracer.get()
+        is_unknown = tracer is not None and (is_open(values) or growing.rows_of(values) is not None)
+        return counted(tracer, values) if is_unknown else values  # type: ignore[arg-type]
 
 
 class _Subscripted:
@@ -565,6 +718,22 @@ def _refuse_several(value: Any) -> None:
             "while tracing, so the change may have to show in two places",
             "copy it where it is given the other name: best = list(current)",
         )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _parts_compared(symbol: str, value: Any) -> Sequence[Any] | None:
+    """The parts of a tuple, list or dataclass that Python compares one after the other; None for any other value."""
+    if type(value) is list or (isinstance(value, tuple) and type(value).__eq__ is tuple.__eq__):
+        return value
+    made = getattr(type(value), "__dataclass_params__", None)
+    if made is None or not (made.eq if symbol in ("Eq", "NotEq") else made.order):
+        return None
+    if "__eq__" not in vars(type(value)) or vars(type(value))["__eq__"].__code__.co_filename != "<string>":
+        return None
+    return tuple(getattr(value, f.name) for f in dataclasses.fields(value) if f.compare)
 
 
 Element = Callable[[Any], Any]

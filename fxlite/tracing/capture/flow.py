@@ -28,6 +28,7 @@ from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import Hint, Loop, Variables
 from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
+from fxlite.tracing.selections.growing import Grows
 
 #: The most calls of ops, in all rounds together, of a loop that is unrolled; larger ones stay loops.
 MOST_UNROLLED = 2000
@@ -181,19 +182,25 @@ class Flow(Expressions):
                 found.append(self.truth(test()))
             return outcome
 
+        region, grows = Region(tracer, "a while loop", about.places), False
+        region.maker, region.is_open = region, True
         try:
-            way = run(Region(tracer, "a while loop", about.places), trial)
+            way = run(region, trial)
         except FxliteError:
             if found != [True]:
                 raise
             return None  # try to unroll it; if that is impossible, the error says why
-        if not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
+        except Grows as change:
+            if change.maker is not region:
+                raise
+            grows = True
+        if not grows and not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
             return None
         loop = Loop(tracer, test, None, body, about, self, found[0] is True, has_else)
         try:
             return loop.record()
         except FxliteError:
-            if not loop.may_settle:
+            if not loop.may_settle and not grows:
                 raise
             return None  # the first iteration changes a form or dtype, and later ones may keep it
 

@@ -30,6 +30,7 @@ from fxlite.tracing.functions import special
 from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.numpy_functions import is_complex
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
+from fxlite.tracing.selections import growing
 from fxlite.tracing.selections.masked import FUNCTIONS, Masked
 from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
@@ -63,7 +64,7 @@ class Counted:
         if type(self.count) is not int:
             raise self.tracer.error(
                 "the number of elements is not known while tracing, so no list can be made of them",
-                "write into an array of the largest size in a for statement",
+                "append to a list in a for statement, or write into an array of the largest size there",
                 getattr(self.count, "node", None),
             )
         return (self.item(k) for k in range(self.count))
@@ -87,6 +88,9 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
         return Counted(tracer, selected.count, lambda k: selected.values[k])
     if is_open(value):
         return counted(tracer, as_array(tracer, value))
+    rows = growing.rows_of(value)
+    if rows is not None:
+        return Counted(tracer, rows.count, rows.at)
     if isinstance(value, Flat):
         return Counted(tracer, value.x.size, value.element)
     if isinstance(value, np.ndarray) and value.ndim:
@@ -95,7 +99,8 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
 
 
 def _is_counted(value: Any) -> bool:
-    return isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value)
+    is_counted = isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value)
+    return is_counted or growing.rows_of(value) is not None
 
 
 def _known_bound(value: Any) -> Any:

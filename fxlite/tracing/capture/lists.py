@@ -19,8 +19,9 @@ from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked
-from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe, Place
-from fxlite.tracing.capture.regions import Merging, is_leaf
+from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe
+from fxlite.tracing.capture.regions import is_leaf
+from fxlite.tracing.selections import growing
 from fxlite.types import dtypes
 
 if TYPE_CHECKING:
@@ -28,21 +29,6 @@ if TYPE_CHECKING:
 
 #: Stands for an element that a comprehension leaves out.
 DROPPED: Any = object()
-
-
-class Contents(Place):
-    """The contents of a list, as a place."""
-
-    __slots__ = ()
-
-    def get(self) -> Any:
-        return tuple(self.owner)
-
-    def set(self, value: Any) -> None:
-        self.owner[:] = value
-
-    def merged(self, merging: Merging, one: Any, other: Any) -> Callable[[Any], Any]:
-        return merging.lists(self.name, one, other)
 
 
 def is_open(value: Any) -> bool:
@@ -81,6 +67,9 @@ def closed(value: Any, tracer: Tracer) -> Any:
     """A nested result with arrays in place of such lists."""
     if is_open(value):
         return as_array(tracer, value)
+    rows = growing.rows_of(value)
+    if rows is not None:
+        return growing.result_of(rows)
     if type(value) in (tuple, list):
         return type(value)(closed(part, tracer) for part in value)
     return {key: closed(part, tracer) for key, part in value.items()} if type(value) is dict else value

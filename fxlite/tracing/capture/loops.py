@@ -22,8 +22,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind, put_together
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.flow_answers import Counted
-from fxlite.tracing.capture.lists import Contents
-from fxlite.tracing.capture.places import MISSING, Place, Unavailable
+from fxlite.tracing.capture.places import MISSING, Contents, Place, Unavailable
 from fxlite.tracing.capture.regions import (
     FILLER,
     Outcome,
@@ -42,6 +41,7 @@ from fxlite.tracing.capture.regions import (
     taken_on,
 )
 from fxlite.tracing.proxy import PythonNumber
+from fxlite.tracing.selections.growing import Rows, with_rows
 from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
@@ -151,7 +151,11 @@ class Loop:
             if place in self.hint.selected and is_traced(value):
                 value = all_of(value)
             entry = self._entry(value, place.name)
-            if entry is None or (place in self.hint.whole and (entry.structure is pytree.LEAF or _is_selected(entry))):
+            if (
+                entry is None
+                or (_has_rows(entry.structure) and not isinstance(place, Contents))
+                or (place in self.hint.whole and (entry.structure is pytree.LEAF or _is_selected(entry)))
+            ):
                 self.fixed.setdefault(place, None)
                 continue
             known = self.hint.kinds.get(place)
@@ -197,6 +201,8 @@ class Loop:
         """A region with inputs for all carried values."""
         tracer = self.tracer
         region = Region(tracer, self.what, [*self.variables.places, *self.entries, *self.fixed])
+        region.maker = self
+        region.is_open = self.test is not None or is_traced(self.over.count)  # type: ignore[union-attr]
         number = None
         with region:
             if index:
@@ -242,6 +248,8 @@ class Loop:
                 place.set(reason)
         for place, entry in self.entries.items():
             entry.inner = entry.built(self._with_shared_mask(place, entry.inputs, lambda e: e.inputs))
+            if type(entry.inner) is list:
+                self.tracer.bodies[-1].instead[id(entry.inner)] = entry.inner, place.get()  # type: ignore[attr-defined]
             place.set(entry.inner)
             for before, inner in zip(entry.values, entry.inputs):
                 if is_traced(before) and before.type.shape:  # in the first round, writes to one show in the other
@@ -307,13 +315,14 @@ class Loop:
         """The condition for another round."""
         self._enter()
         over, test = self.over, self.test
-        ask: Callable[[], Any] = (lambda: number < over.bounds[1]) if over is not None else test  # type: ignore[assignment]
-        code = self.tracer.raised.code
-        if type(code) is not int:  # the loop does not continue after an exception
-            going_on = ask
 
-            def ask() -> Any:
-                return self.flow.and_(code == 0, going_on)
+        code = self.tracer.raised.code
+
+        def goes_on() -> Any:
+            return number < over.bounds[1] if over is not None else self.flow.truth(test())  # type: ignore[misc]
+
+        def ask() -> Any:  # the loop does not continue after an exception
+            return goes_on() if type(code) is int else self.flow.and_(code == 0, goes_on)
 
         if not self.left:
             return self.flow.truth(ask())
@@ -339,7 +348,16 @@ class Loop:
 
     def record(self) -> Outcome:
         """Trace the loop until the values that it carries are known, record it, and set the values that it leaves
-        behind."""
+        behind. Lists that it changes have rows from the attempt on that follows the one that shows it."""
+        return with_rows(self.tracer, self._settled, self, self._forget)
+
+    def _forget(self) -> None:
+        """Start anew, because a list has rows from now on."""
+        self.entries, self.sharing, self.extra, self.fixed, self.roots = {}, {}, [], {}, []
+        self.doubts, self.leaving, self.changes = {}, [], False
+        self.hint.roots.clear()
+
+    def _settled(self) -> Outcome:
         for _ in range(_MOST_ATTEMPTS):
             self._prepare()
             condition, way = self._attempt()
@@ -362,7 +380,7 @@ class Loop:
         known = {*self.variables.places, *self.extra}
         for place in way.values:
             if place not in known:
-                if isinstance(place, Contents):
+                if isinstance(place, Contents) and not any(type(v) is Rows for v in way.region.places[place]):
                     raise self.tracer.error(
                         f"a list from outside of {self.what} is changed in it, which happens while tracing, and not "
                         "when the program runs",
@@ -667,6 +685,11 @@ class Loop:
             "is not known while tracing",
             f"give it a value of the same type before the loop: {place.name} = 0",
         )
+
+
+def _has_rows(structure: pytree.Structure) -> bool:
+    """Whether a value is or holds a list with rows, which are carried with that list."""
+    return structure.kind == "rows" or any(map(_has_rows, structure.children))
 
 
 def _is_selected(entry: _Entry) -> bool:

@@ -105,6 +105,28 @@ class Attribute(Place):
             delattr(self.owner, self.key)
 
 
+class Contents(Place):
+    """The contents of a list, deque or set, as a place."""
+
+    __slots__ = ()
+
+    def get(self) -> Any:
+        return tuple(self.owner)
+
+    def set(self, value: Any) -> None:
+        for part in value:
+            if hasattr(type(part), "belong_to"):
+                part.belong_to(self.owner)
+        if type(self.owner) is list:
+            self.owner[:] = value
+            return
+        self.owner.clear()
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(value)
+
+    def merged(self, merging: Any, one: Any, other: Any) -> Callable[[Any], Any]:
+        return merging.lists(self.name, one, other)  # type: ignore[no-any-return]
+
+
 def variables(names: Iterable[str], parts: Iterable[Callable[..., Any] | None]) -> list[Place]:
     """The variables with these names that the parts of a function share."""
     found: dict[str, Place] = {}

@@ -212,7 +212,7 @@ class Merging:
             return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
         if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
             return self.lists(path, one, other)
-        if tuple(keys) == tuple(more[1]):
+        if tuple(keys) == tuple(more[1]) and (kind != "rows" or one.__fx_form__ == other.__fx_form__):
             named = kind in ("dataclass", "namedtuple")
             makers = [
                 self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)
@@ -330,6 +330,11 @@ class Region(Body):
         self.doubts: dict[Memory, str] = {}
         self._made: dict[int, Any] = {}
         self.is_branch = what == "a branch"
+        #: What traces it again if a list gets rows; and for a loop, whether its number of rounds is not known.
+        self.maker: Any = None
+        self.is_open: bool | None = None
+        #: The lists that a round sees in place of others, by their ids.
+        self.instead: dict[int, tuple[Any, Any]] = {}
 
     def note(self, place: Place) -> None:
         """A place is about to be set."""
@@ -462,12 +467,15 @@ def conditional(
     ways: Sequence[Callable[[], Any]],
     places: Sequence[Place],
     names: tuple[str, str] = ("where the condition is true", "where it is false"),
+    maker: Any = None,
 ) -> Any:
     """Trace both ways; returns their outcome. ``pred`` is a single traced bool."""
     found: list[Way] = []
     for number, part in enumerate(ways):
+        region = Region(tracer, "a branch", places)
+        region.maker = maker
         try:
-            found.append(run(Region(tracer, "a branch", places), part))
+            found.append(run(region, part))
         except WayRaises as error:
             error.number = number
             raise

@@ -165,6 +165,18 @@ class Expressions(Calls):
         # the value first, because Python computes it before the left side
         return placed(ast.Expr(ask(f"set_{kind}", target, value, owner, key)), at)  # type: ignore[no-any-return]
 
+    def visit_Delete(self, node: ast.Delete) -> Any:
+        if not self._scopes or all(isinstance(t, ast.Name) for t in node.targets):
+            return self.generic_visit(node)
+        made: _Statements = []
+        for target in node.targets:
+            if isinstance(target, (ast.Subscript, ast.Attribute)):
+                kind, owner, key = self._target_of(target)
+                made.append(placed(ast.Expr(ask(f"delete_{kind}", target, owner, key)), node))
+            else:
+                made.append(placed(ast.Delete([target]), node))
+        return made
+
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self._scopes:
             return self.generic_visit(node)
@@ -260,8 +272,8 @@ class Expressions(Calls):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
-        plain = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-        if len(node.ops) == 1 and isinstance(node.ops[0], plain):
+        is_plain = isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+        if len(node.ops) == 1 and is_plain and any(isinstance(v, ast.Constant) for v in (node.left, *node.comparators)):
             return node
         if any(binds_a_name(v) for v in node.comparators[1:]):
             return node
@@ -278,6 +290,12 @@ class Expressions(Calls):
         return ask("made", node, node)
 
     visit_Dict = visit_Set = visit_SetComp = visit_DictComp = _visit_made
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        if self._scopes:
+            node.iter = ask("each", node.iter, node.iter)
+        return node
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         last = node.generators[-1]

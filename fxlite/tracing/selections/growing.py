@@ -1,0 +1,681 @@
+"""Lists, deques and sets whose number of elements is known only when the program runs: a stack or a queue that a
+``while`` loop fills and empties.
+
+In: a list that a loop changes, and the form of its elements. Out: the same list, whose only element is a
+:class:`Rows`: arrays with room for a number of elements, and how many of them count. Everything that a program does
+with such a list is computed: methods, ``len``, subscripts, ``in``, iteration, ``heapq``. A call in which a list
+outgrows its room raises :class:`OutOfRoom`; :func:`fxlite.jit` then compiles with more room.
+"""
+
+from __future__ import annotations
+
+import builtins
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fxlite.base.state import is_traced
+from fxlite.graph import pytree
+from fxlite.ops.op import OPERATORS, lookup
+from fxlite.tracing.capture.answers import ARRAYS
+from fxlite.tracing.capture.bodies import Kind, kind_of, put_together
+from fxlite.tracing.capture.places import Contents, Maybe
+from fxlite.tracing.capture.regions import is_leaf, kind_of_both, note
+from fxlite.tracing.proxy import PythonNumber
+from fxlite.tracing.writes.shared_memory import fresh, is_number, memory_of, root_of, view_of
+from fxlite.types.shapes import NamedDim
+
+if TYPE_CHECKING:
+    from fxlite.tracing.tracer import Tracer
+
+Traced = TypeVar("Traced")
+
+#: The number of elements for which a list has room at first, how many times as many it has room for after a call in
+#: which it had more, and the most that it may get.
+FIRST_ROOM, MORE_ROOM, MOST_ROOM = 256, 16, 1 << 20
+
+
+class OutOfRoom(RuntimeError):
+    """A list of the program has more elements than it has room for."""
+
+
+class Rows:
+    """The elements of a list: the first ``count`` ones after ``first`` of arrays with a row for each. The rows of a
+    list that is changed at its start form a ring; for any other list, ``first`` is None. ``form`` is the structure of
+    an element, and ``kinds`` are those of its leaves."""
+
+    def __init__(
+        self, tracer: Tracer, owner: Any, form: Form, arrays: Sequence[Any], first: Any = None, count: Any = 0
+    ) -> None:
+        self.tracer, self.owner, self.form, self.arrays = tracer, owner, form, tuple(arrays)
+        self.first, self.count = first, count
+        self.kind: type = type(owner)
+
+    def belong_to(self, owner: Any) -> None:
+        """Called when it becomes the content of a list."""
+        self.owner = owner if self.owner is None else self.owner
+
+    @property
+    def room(self) -> int:
+        return int(self.arrays[0].shape[0])
+
+    # -- as a value that loops and branches pass on; the arrays stay the same --------------------------
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        if self.first is None:
+            return "rows", ("count",), (self.count,)
+        return "rows", ("first", "count"), (self.first, self.count)
+
+    @property
+    def __fx_form__(self) -> Any:
+        return tuple(map(id, self.arrays))
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> Rows:
+        first = parts[0] if self.first is not None else None
+        made = Rows(self.tracer, None, self.form, self.arrays, first, parts[-1])
+        made.kind = self.kind
+        return made
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        """Raise the error for an unsupported operation."""
+        raise self.tracer.error(
+            f"the number of elements of a {self.kind.__name__} is known only when the program runs, and what is "
+            "done with it needs that number",
+            "use its methods, len(), subscripts, in, or a for statement; copy it with list()",
+        )
+
+    def __repr__(self) -> str:
+        return "..."
+
+    # -- elements ------------------------------------------------------------------------------------
+    def _row(self, place: Any) -> Any:
+        return place if self.first is None else (self.first + place) % self.room
+
+    def at(self, place: Any) -> Any:
+        """The element at a place from 0 to ``count - 1``."""
+        row = self._row(place)
+        return put_together(
+            self.form.structure, map(self._leaf, self.arrays, self.form.kinds, [row] * len(self.arrays))
+        )
+
+    def _leaf(self, array: Any, kind: Kind, row: Any) -> Any:
+        found = array[row]
+        if kind.number:
+            return _number(self.tracer, found)
+        if not kind.type.shape:
+            return fresh(found, number=True)
+        made = fresh(found)
+        memory_of(made).refusal = "is an element of a list, of which it is a copy"
+        return made
+
+    def put(self, place: Any, value: Any) -> None:
+        """Set the element at a place; its kinds are those of the list."""
+        row = self._row(place)
+        for array, leaf in zip(self.arrays, self.form.leaves(value)):
+            array[row] = self.tracer.number_of_size(leaf) if isinstance(leaf, NamedDim) else leaf
+
+    def within(self, place: Any, what: str) -> Any:
+        """A position as a number from 0; a call raises IndexError if there is no such element."""
+        number: Any = place
+        if type(place) is int and place < 0:
+            number = self.count + place
+        elif is_traced(place):
+            number = _number(self.tracer, lookup("where")(number < 0, number + self.count, number))
+        beyond = number >= self.count
+        beyond = lookup("logical_or")(lookup("lt")(number, 0), beyond) if is_traced(number) else beyond
+        return self._unless(number, beyond, IndexError(what))
+
+    def _unless(self, place: Any, pred: Any, error: Exception) -> Any:
+        """A position; a call raises the error if ``pred`` holds."""
+        if not is_traced(pred):
+            if pred:
+                raise error
+            return place
+        number = place if is_traced(place) else _number(self.tracer, lookup("full")((), place, "i64"))
+        found = self.tracer.unless(number, pred, error)
+        return _number(self.tracer, lookup("where")(pred, 0, found))
+
+    # -- changes ---------------------------------------------------------------------------------------
+    def set(self, first: Any, count: Any) -> None:
+        note(self.tracer, place_of(self.owner))
+        place_of(self.owner).set([Rows(self.tracer, self.owner, self.form, self.arrays, first, count)])
+
+    def add(self, value: Any) -> None:
+        """Append an element."""
+        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
+        place = self._unless(self.count, self.count >= self.room, full)
+        self.put(place, value)
+        self.set(self.first, place + 1)
+
+    def add_first(self, value: Any) -> None:
+        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
+        count = self._unless(self.count, self.count >= self.room, full)
+        first = (self.first + (self.room - 1)) % self.room
+        self.set(first, count + 1)
+        rows_of(self.owner).put(0, value)  # type: ignore[union-attr]
+
+    def take_last(self, what: str) -> Any:
+        last = self.within(-1, what)
+        found = self.at(last)
+        self.set(self.first, last)
+        return found
+
+    def take_first(self, what: str) -> Any:
+        found = self.at(self.within(0, what))
+        self.set((self.first + 1) % self.room, self.count - 1)
+        return found
+
+    def move(self, source: Any, count: Any) -> None:
+        """Let each row hold the element that stood at the place ``source``, which may be one behind the last."""
+        inside = lookup("clip")(source, 0, self.room - 1)
+        for array, before in zip(self.arrays, self.in_order()):
+            array[...] = before[inside]
+        self.set(None if self.first is None else 0, count)
+
+    def places(self) -> Any:
+        """The numbers of the rows."""
+        return ARRAYS[np.arange](self.tracer, np.arange, (self.room,), {})
+
+    # -- all of them -----------------------------------------------------------------------------------
+    def equal(self, value: Any) -> Any:
+        """For each row, whether it counts and is this value."""
+        rows = self.places()
+        if self.first is not None:
+            rows = (rows + (self.room - self.first)) % self.room
+        found = rows < self.count
+        for array, leaf in zip(self.arrays, self.form.leaves(value)):
+            found = lookup("logical_and")(found, array == leaf)
+        return found
+
+    def in_order(self) -> list[Any]:
+        """The arrays, with the first element in the first row."""
+        if self.first is None:
+            return [*self.arrays]
+        rows = self.places()
+        return [array[(rows + self.first) % self.room] for array in self.arrays]
+
+    def selected(self) -> list[Any]:
+        """The elements as arrays, one for each leaf."""
+        there = self.places() < self.count
+        if not is_traced(there):
+            there = self.tracer.constant(there)
+        return [array[there] for array in self.in_order()]
+
+    def copy(self, owner: Any) -> Rows:
+        """The same elements, for another list."""
+        return Rows(self.tracer, owner, self.form, [fresh(a) for a in self.arrays], self.first, self.count)
+
+
+for _name in (
+    *"array_ufunc array_function array bool int float index len iter contains call getitem setitem neg abs".split(),
+    *"invert lt le gt ge eq ne".split(),
+    *(f"{side}{n}" for n in OPERATORS for side in ("", "r", "i")),
+):
+    setattr(Rows, f"__{_name}__", Rows.refuse)
+Rows.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+@dataclass
+class Form:
+    """The structure of the elements of a list, and the kinds of their leaves."""
+
+    structure: pytree.Structure
+    kinds: list[Kind]
+
+    @staticmethod
+    def of(tracer: Tracer, value: Any) -> Form:
+        """That of an element. Raises TraceError for one that no array can hold."""
+        leaves: list[Any] = []
+
+        def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> pytree.Structure:
+            if not is_leaf(part):
+                raise tracer.error(
+                    f"a {type(part).__name__} is put into a list whose number of elements is known only when the "
+                    "program runs",
+                    "let its elements be arrays and numbers, or tuples of as many of these",
+                )
+            leaves.append(part)
+            return pytree.LEAF
+
+        structure = pytree.structure_of(value, "an element", leaf)
+        return Form(structure, [kind_of(tracer, part, "an element") for part in leaves])
+
+    def leaves(self, value: Any) -> list[Any]:
+        """The leaves of an element."""
+        return [leaf for _, leaf in pytree.leaves(value, "")]
+
+    def joined(self, tracer: Tracer, other: Form) -> Form:
+        """The form that both elements can have."""
+        both = [kind_of_both(a, b) for a, b in zip(self.kinds, other.kinds)]
+        if self.structure != other.structure or None in both:
+            raise tracer.error(
+                f"a list whose number of elements is known only when the program runs gets elements of several kinds: "
+                f"{', '.join(map(str, self.kinds))} and {', '.join(map(str, other.kinds))}",
+                "let all elements have one type and shape",
+            )
+        return Form(self.structure, both)  # type: ignore[arg-type]
+
+
+def _number(tracer: Tracer, value: Any) -> Any:
+    """A Python number."""
+    return tracer.python_number(value) if is_traced(value) else value.item() if isinstance(value, np.generic) else value
+
+
+class Grows(BaseException):
+    """Raised where a loop changes a list from outside of it: the ``maker`` of the outermost region around which the
+    list was made is traced again, and the list has rows from the start. ``form`` is that of the elements that are
+    added, and ``turns`` tells whether it changes at its start."""
+
+    def __init__(self, maker: Any, owner: Any, form: Form | None, turns: bool) -> None:
+        super().__init__("a list grows in a loop")
+        self.maker, self.owner, self.form, self.turns = maker, owner, form, turns
+
+
+def with_rows(
+    tracer: Tracer, trace: Callable[[], Traced], maker: Any, again: Callable[[], None] | None = None
+) -> Traced:
+    """The result of ``trace``, which is called until no more lists that it changes have to get rows; ``again`` is
+    called before each further attempt."""
+    grown: dict[int, tuple[Any, tuple[Any, ...], Form, bool]] = {}
+    while True:
+        before = tracer.growing
+        tracer.growing = before | grown.keys()
+        try:
+            return trace()
+        except Grows as change:
+            owner, form, turns = change.owner, change.form, change.turns
+            if change.maker is not maker and id(owner) not in grown:
+                raise
+            contents = place_of(owner).get()
+            if id(owner) in grown:
+                _, contents, known, turned = grown[id(owner)]
+                form, turns = known if form is None else known.joined(tracer, form), turns or turned
+            grown[id(owner)] = owner, contents, into_rows(tracer, owner, contents, form, turns), turns
+        finally:
+            tracer.growing = before
+        if again is not None:
+            again()
+
+
+def place_of(owner: Any) -> Contents:
+    """The contents of a list, deque or set, which branches and loops pass on."""
+    return Contents(owner, 0, "items")
+
+
+def rows_of(value: Any) -> Rows | None:
+    """The rows of a list, deque or set; None for any other value. Those without an ``owner`` are of a list that is one
+    of several, and can be read."""
+    if type(value) not in (list, deque, set):
+        return None
+    found = next((part for part in value if type(part) is Rows), None)
+    if found is not None and (len(value) > 1 or (found.owner is not None and found.owner is not value)):
+        found.refuse()
+    return found
+
+
+def changed_by(name: str, args: Sequence[Any], owner: Any) -> tuple[list[Any], bool]:
+    """The elements that a method adds, and whether it changes the list at its start."""
+    added: list[Any] = []
+    if name in ("append", "appendleft", "add"):
+        added = [*args]
+    elif name in ("extend", "update", "extendleft") and isinstance(args[0], (list, tuple)):
+        added = [*args[0]]
+    elif name in ("insert", "heappush", "heapreplace", "heappushpop"):
+        added = [args[1]]
+    at_start = name in ("pop", "insert") and type(args[0] if args else None) is int and args[0] == 0
+    return added, type(owner) is deque or at_start
+
+
+def into_rows(tracer: Tracer, owner: Any, contents: Sequence[Any], form: Form | None, turns: bool) -> Form:
+    """Let a list hold rows; returns the form of its elements."""
+    parts = [part.value if type(part) is Maybe else part for part in contents]
+    for value in parts:
+        own = Form.of(tracer, value)
+        form = own if form is None else form.joined(tracer, own)
+    if form is None:
+        raise tracer.error(
+            f"a {type(owner).__name__} that is empty before a loop is changed in it, and what its elements will be is "
+            "not known",
+            "give it its first element before the loop",
+        )
+    room = tracer.room
+    while room < len(contents):
+        room *= 2
+    arrays = [
+        ARRAYS[np.zeros](tracer, np.zeros, ((room, *kind.type.shape),), {"dtype": kind.type.dtype.numpy})
+        for kind in form.kinds
+    ]
+    rows = Rows(tracer, owner, form, arrays, 0 if turns else None, 0)
+    for part, value in zip(contents, parts):
+        rows.put(rows.count, value)
+        there = _number(tracer, lookup("cast")(part.truth, "i64")) if type(part) is Maybe else 1
+        rows.count = rows.count + there
+    note(tracer, place_of(owner))
+    place_of(owner).set([rows])
+    return form
+
+
+# -- what a program does with them -----------------------------------------------------------------
+def _checked(rows: Rows, name: str, args: Sequence[Any]) -> Rows:
+    """The rows of a list that are a ring if a method needs that, and take the elements that it adds."""
+    added, turns = changed_by(name, args, rows.owner)
+    tracer, form = rows.tracer, rows.form
+    for value in added:
+        form = form.joined(tracer, Form.of(tracer, value))
+        for _, leaf in pytree.leaves(value, ""):
+            if is_traced(leaf) and leaf.type.shape:
+                _keep(tracer, leaf)
+    turns = turns and rows.first is None
+    if form.kinds == rows.form.kinds and not turns:
+        return rows
+    if id(rows.owner) in tracer.growing:
+        raise Grows(None, rows.owner, form, turns)
+    arrays = [array.astype(kind.type.dtype.numpy) for array, kind in zip(rows.arrays, form.kinds)]
+    made = Rows(tracer, rows.owner, form, arrays, 0 if turns else rows.first, rows.count)
+    made.set(made.first, made.count)
+    return made
+
+
+def _keep(tracer: Tracer, array: Any) -> None:
+    """The list holds a copy of an array, which the program must not change from now on."""
+    body = tracer.bodies[-1] if tracer.bodies else None
+    root = root_of(view_of(array))
+    if isinstance(array, PythonNumber) or is_number(array):
+        return
+    if body is not None and root in getattr(body, "written", ()):
+        raise tracer.error(
+            "an array into which a loop writes is put into a list, which would show later writes",
+            "put a copy into it: found.append(x.copy())",
+            array.node,
+        )
+    memory_of(array).refusal = memory_of(array).refusal or "is an element of a list that a loop changes"
+
+
+def call_of(flow: Any, rows: Rows, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A method of a list, deque or set that has rows, or a function of heapq."""
+    found = _METHODS.get(name)
+    if found is None or kwargs:
+        rows.refuse()
+    return found(flow, _checked(rows, name, args), *args)  # type: ignore[misc]
+
+
+def _append(flow: Any, rows: Rows, value: Any) -> None:
+    rows.add(value)
+
+
+def _extend(flow: Any, rows: Rows, values: Any) -> None:
+    if not isinstance(values, (list, tuple)) or rows_of(values) is not None:
+        rows.refuse()
+    for value in values:
+        rows_of(rows.owner).add(value)  # type: ignore[union-attr]
+
+
+def _pop(flow: Any, rows: Rows, place: Any = -1) -> Any:
+    kind = rows.kind.__name__
+    what = f"pop from {'an empty deque' if kind == 'deque' else f'empty {kind}'}"
+    if type(place) is int and place == -1:
+        return rows.take_last(what)
+    if type(place) is int and place == 0 and rows.first is not None:
+        return rows.take_first(what)
+    place = rows.within(place, "pop index out of range")
+    found, numbers = rows.at(place), rows.places()
+    rows.move(numbers + (numbers >= place), rows.count - 1)
+    return found
+
+
+def _popleft(flow: Any, rows: Rows) -> Any:
+    return rows.take_first("pop from an empty deque")
+
+
+def _insert(flow: Any, rows: Rows, place: Any, value: Any) -> None:
+    if type(place) is int and place == 0:
+        rows.add_first(value)
+        return
+    place = lookup("where")(place < 0, place + rows.count, place) if is_traced(place) or place < 0 else place
+    place = _number(rows.tracer, lookup("minimum")(lookup("maximum")(place, 0), rows.count))
+    rows.add(value)
+    rows = rows_of(rows.owner)  # type: ignore[assignment]
+    numbers = rows.places()
+    rows.move(numbers - (numbers > place), rows.count)
+    rows.put(place, value)
+
+
+def _reverse(flow: Any, rows: Rows) -> None:
+    rows.move((rows.count - 1) - rows.places(), rows.count)
+
+
+def _index(flow: Any, rows: Rows, value: Any) -> Any:
+    equal = rows.equal(value)
+    place = _number(rows.tracer, lookup("argmax")(lookup("cast")(equal, "u8")))
+    error = ValueError(f"{value} is not in {rows.kind.__name__}")
+    return rows._unless(place, lookup("logical_not")(lookup("any")(equal)), error)
+
+
+def _add(flow: Any, rows: Rows, value: Any) -> None:
+    equal = rows.equal(value)
+    there = lookup("any")(equal)
+    end: Any = rows.count if is_traced(rows.count) else lookup("full")((), rows.count, "i64")
+    full = OutOfRoom(f"a set of the program has more than {rows.room} elements")
+    beyond = lookup("logical_and")(lookup("logical_not")(there), end >= rows.room)
+    place = lookup("where")(there, lookup("argmax")(lookup("cast")(equal, "u8")), end)
+    place = rows._unless(_number(rows.tracer, place), beyond, full)
+    rows.put(place, value)
+    rows.set(None, _number(rows.tracer, lookup("where")(there, rows.count, lookup("minimum")(end + 1, rows.room))))
+
+
+def _remove(rows: Rows, value: Any, error: Exception | None) -> None:
+    """Remove an element of a set, whose last one takes its place."""
+    equal = rows.equal(value)
+    there = lookup("any")(equal)
+    if error is not None:
+        rows._unless(0, lookup("logical_not")(there), error)
+    last = lookup("maximum")(rows.count - 1, 0)
+    place = lookup("where")(there, lookup("argmax")(lookup("cast")(equal, "u8")), last)
+    rows.put(_number(rows.tracer, place), rows.at(_number(rows.tracer, last)))
+    count = rows.count - lookup("cast")(there, "i64")
+    rows.set(None, _number(rows.tracer, count))
+
+
+def _discard(flow: Any, rows: Rows, value: Any) -> None:
+    if rows.kind is not set:
+        rows.refuse()
+    _remove(rows, value, None)
+
+
+def _removed(flow: Any, rows: Rows, value: Any) -> None:
+    if rows.kind is not set:
+        _pop(flow, rows, _index(flow, rows, value))
+        return
+    _remove(rows, value, KeyError(f"{value}"))
+
+
+def _clear(flow: Any, rows: Rows) -> None:
+    rows.set(rows.first, 0)
+
+
+def _copied(flow: Any, rows: Rows) -> Any:
+    made = rows.kind()
+    place_of(made).set([rows.copy(made)])
+    return flow.made(made)
+
+
+def _count(flow: Any, rows: Rows, value: Any) -> Any:
+    return _number(rows.tracer, lookup("sum")(lookup("cast")(rows.equal(value), "i64")))
+
+
+# -- heapq -----------------------------------------------------------------------------------------
+def _is_less(tracer: Tracer, one: Any, other: Any) -> Any:
+    """``one < other`` for numbers or, in lexicographic order, for tuples of numbers."""
+    if is_leaf(one) and is_leaf(other):
+        return lookup("lt")(one, other)
+    found: Any = False
+    for a, b in zip(one[::-1], other[::-1]):
+        equal = reduce(lookup("logical_and"), _pairs_equal(a, b))
+        found = lookup("logical_or")(_is_less(tracer, a, b), lookup("logical_and")(equal, found))
+    return found
+
+
+def _pairs_equal(one: Any, other: Any) -> list[Any]:
+    return [lookup("eq")(a, b) for (_, a), (_, b) in zip(pytree.leaves(one), pytree.leaves(other))]
+
+
+def _down(flow: Any, owner: Any, item: Any, start: Any) -> None:
+    """heapq's ``_siftdown`` of an element at a place toward the place 0."""
+    rows: Any = rows_of(owner)
+    pos = start
+
+    def test() -> Any:
+        return flow.and_(pos > 0, lambda: _is_less(rows.tracer, item, rows.at((pos - 1) >> 1)))
+
+    def body() -> None:
+        nonlocal pos
+        parent = (pos - 1) >> 1
+        rows.put(pos, rows.at(parent))
+        pos = parent
+
+    flow.while_(test, body, None, ("pos",), ("pos",), ("pos",), ("pos",))
+    rows.put(pos, item)
+
+
+def _up(flow: Any, owner: Any, item: Any) -> None:
+    """heapq's ``_siftup`` of an element at the place 0."""
+    rows: Any = rows_of(owner)
+    pos, end = 0, rows.count
+
+    def test() -> Any:
+        return 2 * pos + 1 < end
+
+    def body() -> None:
+        nonlocal pos
+        child = 2 * pos + 1
+        right = child + 1
+        last = _number(rows.tracer, lookup("minimum")(right, end - 1))
+        both = _is_less(rows.tracer, rows.at(child), rows.at(last))
+        takes = lookup("logical_and")(right < end, lookup("logical_not")(both))
+        child = _number(rows.tracer, lookup("where")(takes, right, child))
+        rows.put(pos, rows.at(child))
+        pos = child
+
+    flow.while_(test, body, None, ("pos",), ("pos",), ("pos",), ("pos",))
+    _down(flow, owner, item, pos)
+
+
+def _heappush(flow: Any, rows: Rows, owner: Any, item: Any) -> None:
+    rows.add(item)
+    _down(flow, owner, item, rows_of(owner).count - 1)  # type: ignore[union-attr]
+
+
+def _heappop(flow: Any, rows: Rows, owner: Any) -> Any:
+    first = rows.at(rows.within(0, "index out of range"))
+    _up(flow, owner, rows.take_last("index out of range"))
+    return first
+
+
+def _heapreplace(flow: Any, rows: Rows, owner: Any, item: Any) -> Any:
+    first = rows.at(rows.within(0, "index out of range"))
+    _up(flow, owner, item)
+    return first
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "append": _append,
+    "extend": _extend,
+    "pop": _pop,
+    "popleft": _popleft,
+    "appendleft": lambda flow, rows, value: rows.add_first(value),
+    "__delitem__": _pop,
+    "insert": _insert,
+    "add": _add,
+    "discard": _discard,
+    "remove": _removed,
+    "clear": _clear,
+    "copy": _copied,
+    "count": _count,
+    "index": _index,
+    "reverse": _reverse,
+    "heappush": _heappush,
+    "heappop": _heappop,
+    "heapreplace": _heapreplace,
+}
+
+#: Functions of Python that take a list with rows whole: ``f(flow, rows)``.
+OF_ROWS: dict[Any, Callable[..., Any]] = {
+    builtins.len: lambda flow, rows: rows.count,
+    builtins.bool: lambda flow, rows: flow.truth(rows.count > 0),
+    builtins.list: lambda flow, rows: _as(flow, rows, list),
+    deque: lambda flow, rows: _as(flow, rows, deque),
+}
+HEAP = (heapq.heappush, heapq.heappop, heapq.heapreplace)
+
+
+def _as(flow: Any, rows: Rows, kind: type) -> Any:
+    """``list(found)``"""
+    made = kind()
+    arrays = [fresh(a) for a in rows.in_order()]
+    place_of(made).set([Rows(rows.tracer, made, rows.form, arrays, None, rows.count)])
+    return flow.made(made)
+
+
+def part_of(flow: Any, rows: Rows, index: Any) -> Any:
+    """``found[i]``, and slices that take all elements, forward or backward."""
+    if isinstance(index, slice):
+        if (index.start, index.stop) != (None, None) or index.step not in (None, 1, -1):
+            rows.refuse()
+        made = _as(flow, rows, list)
+        if index.step == -1:
+            own: Any = rows_of(made)
+            own.move((own.count - 1) - own.places(), own.count)
+        return made
+    if type(index) is not int and not (is_traced(index) and not index.type.shape):
+        index = index.__index__()
+    return rows.at(rows.within(index, "list index out of range"))
+
+
+def set_part(rows: Rows, index: Any, value: Any) -> None:
+    """``found[i] = value``"""
+    if isinstance(index, slice) or rows.owner is None:
+        rows.refuse()
+    rows = _checked(rows, "append", (value,))
+    rows.put(rows.within(index, "list assignment index out of range"), value)
+
+
+def contains(rows: Rows, value: Any) -> Any:
+    """``value in found``"""
+    form = Form.of(rows.tracer, value)
+    if form.structure != rows.form.structure:
+        return False
+    return _number(rows.tracer, lookup("any")(rows.equal(value)))
+
+
+def as_arrays(rows: Rows) -> Any:
+    """The elements as an array; for tuples of numbers, with a column for each."""
+    found = rows.selected()
+    if rows.form.structure is pytree.LEAF:
+        return found[0]
+    if len({array.dtype for array in found}) > 1 or any(kind.type.shape for kind in rows.form.kinds):
+        rows.refuse()
+    return ARRAYS[np.stack](rows.tracer, np.stack, (found,), {"axis": 1}) if np.stack in ARRAYS else np.stack(found, 1)
+
+
+def result_of(rows: Rows) -> Any:
+    """The elements as a result of the program: an array, or a tuple of arrays."""
+    found = rows.selected()
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def listed(rows: Rows) -> Callable[[Any], Any]:
+    """A function that converts such a result to the list that the program returns."""
+    kinds, structure, kind = rows.form.kinds, rows.form.structure, rows.kind
+
+    def values(array: Any, of: Kind) -> Any:
+        return array.tolist() if of.number else list(array)
+
+    def finish(found: Any) -> Any:
+        columns = map(values, (found,) if len(kinds) == 1 else found, kinds)
+        return kind(put_together(structure, row) for row in zip(*columns))
+
+    return finish
