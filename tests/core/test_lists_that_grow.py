@@ -92,7 +92,19 @@ def grows_while(x: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("program", [selected, counted, largest_of_pairs, apart, in_groups, pairs, peaks, grows_while])
+def takes_one_back(x: Any) -> Any:
+    waiting = []
+    for v in x:
+        if v > 0.5:
+            waiting.append(v)
+    last = waiting.pop() if waiting else 0.0
+    waiting.insert(1, 7.0)
+    return last, waiting, len(waiting)
+
+
+@pytest.mark.parametrize(
+    "program", [selected, counted, largest_of_pairs, apart, in_groups, pairs, peaks, grows_while, takes_one_back]
+)
 def test_lists_that_depend_on_values(program: Any) -> None:
     for backend in ("python", "c"):
         for dynamic in (True, False):
@@ -154,12 +166,13 @@ def test_selected_elements_are_copied_by_array() -> None:
     same(fx.jit(program)(floats(6)), program(floats(6)))
 
 
-def takes_one_back(x: Any) -> Any:
+def in_another_order(x: Any) -> Any:
     waiting = []
     for v in x:
         if v > 0.5:
             waiting.append(v)
-    return waiting.pop()
+    waiting.sort()
+    return waiting
 
 
 def by_itself(x: Any) -> Any:
@@ -174,7 +187,7 @@ def of_several_types(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        (takes_one_back, r"(?s)pop\(\) changes a list.*that_grow.py:\d+"),
+        (in_another_order, r"(?s)sort\(\) changes a list.*that_grow.py:\d+"),
         (by_itself, r"(?s)the number of elements is not known while tracing.*that_grow.py:\d+.*in a for statement"),
         (of_several_types, r"(?s)have different types.*that_grow.py:\d+"),
     ],

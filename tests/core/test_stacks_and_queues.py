@@ -244,7 +244,32 @@ def heap(x: Any) -> Any:
     return x[len(waiting) - 1]
 
 
-@pytest.mark.parametrize("program", [methods, members, in_branches, grows, queue, heap])
+def heap_sorted(x: Any) -> Any:
+    heap: list[Any] = []
+    for value in x:
+        heapq.heappush(heap, value)
+    return np.array([heapq.heappop(heap) for _ in range(len(x))]), len(heap)
+
+
+def spanned(x: Any) -> Any:
+    """Prim's algorithm, with the condition of a list and of a number."""
+    weights = np.abs(np.subtract.outer(x, x * 2)) + 0.5
+    seen, total, edges = [False] * len(x), 0.0, 0
+    heap = [(0.0, 0)]
+    while heap and edges < len(x):
+        weight, u = heapq.heappop(heap)
+        if seen[u]:
+            continue
+        seen[u] = True
+        total += weight
+        edges += 1
+        for v in range(len(x)):
+            if not seen[v]:
+                heapq.heappush(heap, (weights[u, v], v))
+    return total, edges
+
+
+@pytest.mark.parametrize("program", [heap_sorted, spanned, methods, members, in_branches, grows, queue, heap])
 def test_methods(program: Any) -> None:
     for backend in ("python", "c"):
         jitted = fx.jit(program, backend=backend)

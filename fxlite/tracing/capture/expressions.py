@@ -88,6 +88,8 @@ class Returned:
         self.value = value
 
 
+#: Containers whose truth is that of their number of elements.
+_LISTS = (list, deque, set)
 #: The jumps by which a part was left, besides :class:`Returned`.
 BREAK, CONTINUE = "BREAK", "CONTINUE"
 
@@ -161,7 +163,7 @@ class Expressions(Caller):
         for then in more:
             truth = self.truth(first)
             if is_traced(truth):
-                first = self._both(truth, first, then, "logical_and")
+                first = self._both(truth, truth if type(first) in _LISTS else first, then, "logical_and")
             elif not truth:
                 return first
             else:
@@ -172,7 +174,7 @@ class Expressions(Caller):
         for then in more:
             truth = self.truth(first)
             if is_traced(truth):
-                first = self._both(truth, first, then, "logical_or")
+                first = self._both(truth, truth if type(first) in _LISTS else first, then, "logical_or")
             elif truth:
                 return first
             else:
@@ -540,8 +542,7 @@ class Expressions(Caller):
         grows = type(changed) is list and function.__name__ in ("append", "extend")
         _refuse_several(changed)
         if is_open(changed) and not grows:
-            self._let_grow(tracer, changed, function, args)
-            refuse(tracer, f"{function.__name__}() changes")
+            return self._given_rows(tracer, changed, function, args)
         if region is None:
             return self._called(tracer, function, args, kwargs)
         if region.is_branch and (grows or (type(changed) is list and function.__name__ in ("sort", "reverse"))):
@@ -564,6 +565,8 @@ class Expressions(Caller):
         and the arguments, with arrays or elements in place of such lists."""
         owner: Any = getattr(function, "__self__", None)
         whole = next((rows for value in (owner, *args) if (rows := growing.rows_of(value)) is not None), None)
+        if whole is None and function in growing.HEAP and any(is_traced(leaf) for _, leaf in pytree.leaves(args)):
+            return self._given_rows(tracer, args[0], function, args), args  # its place depends on values
         if whole is None or isinstance(function, (FunctionType, MethodType, partial)):
             return NotImplemented, args
         if function in growing.OF_ROWS:
@@ -576,6 +579,18 @@ class Expressions(Caller):
             found = [growing.rows_of(a) for a in args]
             return NotImplemented, tuple(a if r is None else growing.as_arrays(r) for a, r in zip(args, found))
         return (NotImplemented if function in (isinstance, type, id) else whole.refuse()), args
+
+    def _given_rows(self, tracer: Any, owner: Any, function: Any, args: tuple[Any, ...]) -> Any:
+        """What a function that changes a list gives, which has rows from now on."""
+        region = _region()
+        if function.__name__ not in growing.METHODS:
+            refuse(tracer, f"{function.__name__}() changes")
+        if region is not None and not region.owns(owner):
+            self._let_grow(tracer, owner, function, args)
+            raise _refused(region, owner, f"is changed by {function.__name__}()")
+        added, turns = growing.changed_by(function.__name__, args, owner)
+        growing.into_rows(tracer, owner, [*owner], growing.form_of(tracer, added), turns)
+        return self.call(function, *args)
 
     def _let_grow(
         self, tracer: Any, changed: Any, function: Any, args: tuple[Any, ...], in_branches: bool = True
@@ -593,11 +608,7 @@ class Expressions(Caller):
         fits = any(loops) or (in_branches and not loops)
         if maker is not None and fits and type(changed) in (list, deque, set):
             added, turns = growing.changed_by(function.__name__, args, changed)
-            form = None
-            for value in added:
-                own = growing.Form.of(tracer, value)
-                form = own if form is None else form.joined(tracer, own)
-            raise growing.Grows(maker, changed, form, turns)
+            raise growing.Grows(maker, changed, growing.form_of(tracer, added), turns)
 
     def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
         owner = getattr(function, "__self__", None)

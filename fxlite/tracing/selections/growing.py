@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -265,6 +265,14 @@ def _number(tracer: Tracer, value: Any) -> Any:
     return tracer.python_number(value) if is_traced(value) else value.item() if isinstance(value, np.generic) else value
 
 
+def form_of(tracer: Tracer, values: Iterable[Any], form: Form | None = None) -> Form | None:
+    """The form that elements can have, in a list whose elements have a form already; None if there are no elements."""
+    for value in values:
+        own = Form.of(tracer, value)
+        form = own if form is None else form.joined(tracer, own)
+    return form
+
+
 class Grows(BaseException):
     """Raised where a loop changes a list from outside of it: the ``maker`` of the outermost region around which the
     list was made is traced again, and the list has rows from the start. ``form`` is that of the elements that are
@@ -333,9 +341,7 @@ def changed_by(name: str, args: Sequence[Any], owner: Any) -> tuple[list[Any], b
 def into_rows(tracer: Tracer, owner: Any, contents: Sequence[Any], form: Form | None, turns: bool) -> Form:
     """Let a list hold rows; returns the form of its elements."""
     parts = [part.value if type(part) is Maybe else part for part in contents]
-    for value in parts:
-        own = Form.of(tracer, value)
-        form = own if form is None else form.joined(tracer, own)
+    form = form_of(tracer, parts, form)
     if form is None:
         raise tracer.error(
             f"a {type(owner).__name__} that is empty before a loop is changed in it, and what its elements will be is "
@@ -397,7 +403,7 @@ def _keep(tracer: Tracer, array: Any) -> None:
 
 def call_of(flow: Any, rows: Rows, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A method of a list, deque or set that has rows, or a function of heapq."""
-    found = _METHODS.get(name)
+    found = METHODS.get(name)
     if found is None or kwargs:
         rows.refuse()
     return found(flow, _checked(rows, name, args), *args)  # type: ignore[misc]
@@ -581,7 +587,8 @@ def _heapreplace(flow: Any, rows: Rows, owner: Any, item: Any) -> Any:
     return first
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
+#: Methods of lists, deques and sets, and functions of heapq: ``f(flow, rows, ...)``.
+METHODS: dict[str, Callable[..., Any]] = {
     "append": _append,
     "extend": _extend,
     "pop": _pop,
