@@ -131,7 +131,7 @@ def test_memory_limits(monkeypatch):
     ]:
         with pytest.raises(error, match="memory_limit must be"):
             fx.compile(lambda x: x + 1, x="f32[B]", memory_limit=value)
-    with pytest.raises(ArgumentError, match="not of 'python'"):
+    with pytest.raises(ArgumentError, match="the back end 'python' has no option memory_limit"):
         fx.compile(lambda x: x + 1, x="f32[B]", backend="python", memory_limit=1)
 
 
