@@ -379,7 +379,7 @@ static inline T_vec load_T(const T *from, int count)
         return *(const T_vec *)from;
 #if VECTOR_BYTES == 64
     if (!IS_HALVED(count))
-        return LOAD_LANES(from, x, (LANEMASK)((1u << count) - 1));
+        return LOAD_LANES((const void *)from, x, (LANEMASK)((1u << count) - 1));
 #endif
     memcpy(&x, from, (size_t)count * sizeof(T));
     return x;
@@ -393,7 +393,7 @@ static inline void store_T(T *to, T_vec x, int count)
     }
 #if VECTOR_BYTES == 64
     if (!IS_HALVED(count)) {
-        STORE_LANES(to, x, (LANEMASK)((1u << count) - 1));
+        STORE_LANES((void *)to, x, (LANEMASK)((1u << count) - 1));
         return;
     }
 #endif
