@@ -465,8 +465,8 @@ class _Grouping:
             return False
         if outer and not used:
             return False  # a full reduction before everything else is a kernel of its own
-        is_across = (node.target.kind == "window" and _combines(node)) or _combines_rows(node)
-        if is_across and used and used[-1] is not outer[-1] and not _has_few_elements(node):
+        is_apart = used and used[-1] is not outer[-1] and not _has_few_elements(node)
+        if is_apart and (_combines_rows(node) or (node.target.kind == "window" and _combines(node))):
             return False  # its elements are adjacent along another axis than those of the result
         # a reader that is itself a window or contraction would compute it repeatedly
         return len(used) == len(outer) or node.target.kind == "reduction"
@@ -530,10 +530,6 @@ def _has_few_elements(node: Node) -> bool:
     """True if copying a node's value takes next to no time, with batches of named sizes taken for small."""
     known = [n for n in node.type.shape if type(n) is int]
     return math.prod(known) < FEW_ELEMENTS and bool(known)
-
-
-MOST_JOINED = 3
-"""The most loops that a joined index may have."""
 
 
 def _combines(node: Node) -> bool:
@@ -629,6 +625,10 @@ def _overlaps(index: MultiIndex, space: tuple[Var, ...]) -> bool:
     joins."""
     several = (i for i in index if len(i.variables()) > 1)
     return any(not i.variables().issubset(space) or not _joined_loops(i) for i in several)
+
+
+MOST_JOINED = 3
+"""The most loops that a joined index may have."""
 
 
 def _joined_loops(index: Index) -> tuple[Var, ...]:

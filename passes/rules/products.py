@@ -2,7 +2,6 @@
 
 `promote_operands`. Before::
 
-
     matmul: f64[B,64] = x @ self.weight
 
 After::
@@ -14,7 +13,6 @@ An operand is then converted once, not again for each row or column that reads i
 for which there are fast kernels.
 
 `complex_products`. Before::
-
 
     matmul: c64[M,N] = x @ y
 

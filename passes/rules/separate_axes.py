@@ -23,7 +23,7 @@ import fxlite.nn.functional as F
 from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.image.resize import factors_of
+from fxlite.ops.image.resize import factors_of, target_sizes
 from fxlite.passes.base import graph_pass
 from fxlite.passes.rules.decompose import replace_each
 
@@ -69,7 +69,7 @@ def _separated(given: Mapping[str, Any]) -> Any:
     """The interpolation with these arguments."""
     x, size, factor = given["x"], given.get("size"), given.get("scale_factor")
     images, channels, height, width = x.shape
-    sizes = size if isinstance(size, tuple) and len(size) == 2 else (size[0] if isinstance(size, tuple) else size,) * 2
+    sizes = (None, None) if size is None else target_sizes(size, None, (height, width))
     factors = (None, None) if factor is None else factors_of(factor, 2)
     result = ops.reshape(x, (images * channels, height, width))
     for axis in (1, 0):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import random
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -380,6 +381,11 @@ def test_products_under_the_sanitizers(march: str, tmp_path: Path) -> None:
     cases = CASES if march == "native" else CASES[::3]
     text = translation_unit(cases) + sanitizer_program(cases)
     run_sanitized(compile_c(text, tmp_path / "gemm", flag_of(march), *SANITIZED))
+
+
+def test_no_loop_is_empty() -> None:
+    """As one that would pack a group of panels whose weight was packed at compile time."""
+    assert not [case.name for case in CASES if re.search(r"\{\s*\}", rendered(case).text)]
 
 
 def test_packed_layout() -> None:

@@ -281,7 +281,7 @@ class _Floats(Product):
             start = Pointer(b.pointer) + at.panel * self.panel_size + at.k_0 * self.width
             body.pointer(f"const {self.kind.item}", "b_panel", start)
         elif self.packs_whole:
-            packed = Pointer("b_panels") + at.panel * self.panel_size + at.k_0 * self.width
+            packed = self._packed_panel(at)
             if self.cut is None:
                 body.pointer(self.kind.item, "b_panel", packed)
             else:
@@ -301,18 +301,16 @@ class _Floats(Product):
             body.pointer(spec.ctype, "sums", self.own_sums)
 
     def _packed_panel(self, at: Place) -> Pointer:
-        """The place of a panel that a thread packs."""
+        """The place of a panel that is packed: among all of them, or in memory of the thread."""
+        if self.packs_whole:
+            return Pointer("b_panels") + at.panel * self.panel_size + at.k_0 * self.width
         return self.own_panel + at.panel % self.group * (self.depth * self.width)
 
     def find_panel(self, at: Place) -> None:
-        if self.packs_whole:
-            packed = Pointer("b_panels") + at.panel * self.panel_size
-        elif self.packs_b:
-            packed = self._packed_panel(at)
+        if self.packs_b:
+            self.body.pointer(f"const {self.kind.item}", "b_panel", self._packed_panel(at))
         else:
             self.declare_panel(at)
-            return
-        self.body.pointer(f"const {self.kind.item}", "b_panel", packed)
 
     # -- sums --------------------------------------------------------------------------------------
     def declare_sums(self) -> None:
@@ -451,11 +449,11 @@ def group_of(spec: GemmSpec) -> int:
     is_narrow = n is not None and n <= 2 * width
     if spec.bf16 or k is None or k > SHORT_STEPS or is_narrow or at_most(spec.m, FEW_ROWS) or multiplies_rows(spec):
         return 1
-    item, panel = ITEM_BYTES[spec.ctype], width * ITEM_BYTES[spec.ctype] * k
+    item = ITEM_BYTES[spec.ctype]
     size = product((spec.m, spec.n, *(extent for _, extent in spec.batch))).constant
     if isinstance(spec.b, WidenedOperand) or (size is not None and size * item < STORED_BYTES):
         return 1
-    return min(MOST_GROUPED, GROUP_BYTES // panel)
+    return min(MOST_GROUPED, GROUP_BYTES // (width * item * k))
 
 
 def _is_read_often(spec: GemmSpec) -> bool:

@@ -122,6 +122,7 @@ class Product:
 
     takes_tiles = False
     in_registers = False
+    packs_b = False  # whether tasks fill the panels that they read
     group = 1  # so many panels are a task, and pass by each tile of rows in turn
     is_symmetric = False
     vector = "float"
@@ -394,8 +395,9 @@ class Product:
         def named(panel: Index) -> Place:
             return self.in_panel(replace(at, panel=self.named("panel", self.panels) if panel != first else panel))
 
-        with body.loop("panel", last, first) as panel:
-            self.declare_panel(named(panel))
+        if self.packs_b:
+            with body.loop("panel", last, first) as panel:
+                self.declare_panel(named(panel))
         with self.tiles_of(at.row_block) as tile:
             at = self.in_tile(at, tile)
             with body.loop("panel", last, first) as panel:
