@@ -93,28 +93,38 @@ static TILE_INLINE void sum_pixels_V(
     }
 }
 
+/* The same for 1 <= pixels <= TILE_ROWS and two vectors of channels, or one. They are separate
+ * functions, because the time in which GCC compiles a function grows faster than its size. */
+TILE_FUNCTION static void sum_block_pair_T(
+    int pixels, int channels, int taps, const T *x, int64_t channel_step, const int64_t *tap,
+    int64_t pixel_step, const T *b, T *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_pixels_T_vec, 2, channels, taps, x, channel_step, tap, pixel_step, b, tile)
+    }
+}
+
+TILE_FUNCTION static void sum_block_single_V(
+    int pixels, int channels, int taps, const T *x, int64_t channel_step, const int64_t *tap,
+    int64_t pixel_step, const T *b, T *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_pixels_V, 1, channels, taps, x, channel_step, tap, pixel_step, b, tile)
+    }
+}
+
 /* tile[pixels][PANEL]: 1 <= pixels <= TILE_ROWS pixels of one output row, `columns` channels. */
-TILE_FUNCTION static void sum_block_T(
+static inline void sum_block_T(
     int pixels, int columns, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
-        if (columns - j > T_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(sum_pixels_T_vec, 2, channels, taps, x, channel_step, tap, pixel_step, b,
-                        tile)
-            }
-        } else if (columns - j > T_half_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(sum_pixels_T_vec, 1, channels, taps, x, channel_step, tap, pixel_step, b,
-                        tile)
-            }
-        } else { /* half a vector takes half the time on processors that split whole vectors */
-            switch (pixels) {
-            PIXEL_CASES(sum_pixels_T_half, 1, channels, taps, x, channel_step, tap, pixel_step, b,
-                        tile)
-            }
-        }
+        if (columns - j > T_lanes)
+            sum_block_pair_T(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+        else if (columns - j > T_half_lanes)
+            sum_block_single_T_vec(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+        else /* half a vector takes half the time on processors that split whole vectors */
+            sum_block_single_T_half(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
     }
 }
 
@@ -202,29 +212,38 @@ static TILE_INLINE void sum_run_pixels_V(
     }
 }
 
+/* The same for 1 <= pixels <= TILE_ROWS; see sum_block_pair_T. */
+TILE_FUNCTION static void sum_runs_pair_T(
+    int pixels, int runs, const int64_t *run, int64_t depth, const T *x, int64_t pixel_step,
+    const T *b, struct ahead ahead, int adds, T *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_run_pixels_T_vec, 2, runs, run, depth, x, pixel_step, b, ahead, adds, tile)
+    }
+}
+
+TILE_FUNCTION static void sum_runs_single_V(
+    int pixels, int runs, const int64_t *run, int64_t depth, const T *x, int64_t pixel_step,
+    const T *b, struct ahead ahead, int adds, T *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_run_pixels_V, 1, runs, run, depth, x, pixel_step, b, ahead, adds, tile)
+    }
+}
+
 /* The same for the channels of a panel, with at most SUM_STEPS products; `adds` adds them to the
  * previous sum. */
-TILE_FUNCTION static void sum_runs_T(
+static inline void sum_runs_T(
     int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, struct ahead ahead, int adds, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes, b += 2 * T_lanes, tile += 2 * T_lanes) {
-        if (columns - j > T_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_vec, 2, runs, run, depth, x, pixel_step, b, ahead, adds,
-                        tile)
-            }
-        } else if (columns - j > T_half_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_vec, 1, runs, run, depth, x, pixel_step, b, ahead, adds,
-                        tile)
-            }
-        } else {
-            switch (pixels) {
-            PIXEL_CASES(sum_run_pixels_T_half, 1, runs, run, depth, x, pixel_step, b, ahead, adds,
-                        tile)
-            }
-        }
+        if (columns - j > T_lanes)
+            sum_runs_pair_T(pixels, runs, run, depth, x, pixel_step, b, ahead, adds, tile);
+        else if (columns - j > T_half_lanes)
+            sum_runs_single_T_vec(pixels, runs, run, depth, x, pixel_step, b, ahead, adds, tile);
+        else
+            sum_runs_single_T_half(pixels, runs, run, depth, x, pixel_step, b, ahead, adds, tile);
     }
 }
 
@@ -234,24 +253,27 @@ static inline int narrow_rows_T(int columns)
     return columns > T_lanes ? TILE_ROWS : NARROW_ROWS;
 }
 
+/* The same for TILE_ROWS < pixels <= NARROW_ROWS and one vector of channels. */
+TILE_FUNCTION static void sum_runs_narrow_V(
+    int pixels, int runs, const int64_t *run, int64_t depth, const T *x, int64_t pixel_step,
+    const T *b, T *restrict tile)
+{
+    switch (pixels) {
+    NARROW_CASES(sum_run_pixels_V, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0, tile)
+    }
+}
+
 /* The same for a panel with at most half of its columns in use, as of a group of few channels. */
-TILE_FUNCTION static void sum_narrow_runs_T(
+static inline void sum_narrow_runs_T(
     int pixels, int columns, int runs, const int64_t *run, int64_t depth, const T *x,
     int64_t pixel_step, const T *b, T *restrict tile)
 {
-    if (columns > T_lanes) {
+    if (pixels <= TILE_ROWS)
         sum_runs_T(pixels, columns, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0, tile);
-    } else if (columns > T_half_lanes) {
-        switch (pixels) {
-        NARROW_CASES(sum_run_pixels_T_vec, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0,
-                     tile)
-        }
-    } else {
-        switch (pixels) {
-        NARROW_CASES(sum_run_pixels_T_half, runs, run, depth, x, pixel_step, b, nothing_ahead(), 0,
-                     tile)
-        }
-    }
+    else if (columns > T_half_lanes)
+        sum_runs_narrow_T_vec(pixels, runs, run, depth, x, pixel_step, b, tile);
+    else
+        sum_runs_narrow_T_half(pixels, runs, run, depth, x, pixel_step, b, tile);
 }
 
 /* sums[o][p][lane] = sum over channels c and taps t of

@@ -112,23 +112,35 @@ static TILE_INLINE void sum_pixels_bf16(
     }
 }
 
+/* The same for 1 <= pixels <= TILE_ROWS; see sum_block_pair_T. */
+TILE_FUNCTION static void sum_tile_pair_bf16(
+    int pixels, int channels, int taps, const uint32_t *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const uint32_t *b, float *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_pixels_bf16, 2, channels, taps, x, channel_step, tap, pixel_step, b, tile)
+    }
+}
+
+TILE_FUNCTION static void sum_tile_single_bf16(
+    int pixels, int channels, int taps, const uint32_t *x, int64_t channel_step,
+    const int64_t *tap, int64_t pixel_step, const uint32_t *b, float *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(sum_pixels_bf16, 1, channels, taps, x, channel_step, tap, pixel_step, b, tile)
+    }
+}
+
 /* sum_tile_float for pairs. */
-TILE_FUNCTION static void sum_tile_bf16(
+static inline void sum_tile_bf16(
     int pixels, int columns, int channels, int taps, const uint32_t *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const uint32_t *b, float *restrict tile)
 {
     const int step = 2 * float_lanes;
     for (int j = 0; j < columns; j += step, b += step, tile += step) {
-        if (columns - j > float_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(sum_pixels_bf16, 2, channels, taps, x, channel_step, tap, pixel_step, b,
-                        tile)
-            }
-        } else {
-            switch (pixels) {
-            PIXEL_CASES(sum_pixels_bf16, 1, channels, taps, x, channel_step, tap, pixel_step, b,
-                        tile)
-            }
-        }
+        if (columns - j > float_lanes)
+            sum_tile_pair_bf16(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+        else
+            sum_tile_single_bf16(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
     }
 }

@@ -85,22 +85,36 @@ static TILE_INLINE void store_pixels_int8(
     }
 }
 
+/* The same for 1 <= pixels <= TILE_ROWS; see sum_block_pair_T. */
+TILE_FUNCTION static void sum_runs_pair_u8(
+    int pixels, int64_t runs, int64_t quads, const uint8_t *x, int64_t x_step, const int64_t *run,
+    const int32_t *b, int32_t *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(store_pixels_int8, 2, runs, quads, x, x_step, run, b, tile)
+    }
+}
+
+TILE_FUNCTION static void sum_runs_single_u8(
+    int pixels, int64_t runs, int64_t quads, const uint8_t *x, int64_t x_step, const int64_t *run,
+    const int32_t *b, int32_t *restrict tile)
+{
+    switch (pixels) {
+    PIXEL_CASES(store_pixels_int8, 1, runs, quads, x, x_step, run, b, tile)
+    }
+}
+
 /* tile[pixels][32] = sums of `pixels` places of an image, x_step apart, with one panel of
  * weights, 1 <= pixels <= TILE_ROWS. Computes whole vectors, like multiply_tile_float. */
-TILE_FUNCTION static void sum_runs_u8(
+static inline void sum_runs_u8(
     int pixels, int columns, int64_t runs, int64_t quads, const uint8_t *x, int64_t x_step,
     const int64_t *run, const int32_t *b, int32_t *restrict tile)
 {
     const int step = 2 * int_lanes;
     for (int j = 0; j < columns; j += step, b += step, tile += step) {
-        if (columns - j > int_lanes) {
-            switch (pixels) {
-            PIXEL_CASES(store_pixels_int8, 2, runs, quads, x, x_step, run, b, tile)
-            }
-        } else {
-            switch (pixels) {
-            PIXEL_CASES(store_pixels_int8, 1, runs, quads, x, x_step, run, b, tile)
-            }
-        }
+        if (columns - j > int_lanes)
+            sum_runs_pair_u8(pixels, runs, quads, x, x_step, run, b, tile);
+        else
+            sum_runs_single_u8(pixels, runs, quads, x, x_step, run, b, tile);
     }
 }

@@ -293,9 +293,31 @@ static int32_t sum_row_TYPE(int64_t depth, const void *row)
     return sum;
 }
 
+/* multiply_rows_int8 for 1 <= rows <= TILE_ROWS and two vectors of a panel, or one; see
+ * multiply_pair_T. `last`: the rest of each row, or 0. */
+TILE_FUNCTION static void multiply_pair_TYPE(
+    int rows, int64_t quads, const void *a, int64_t a_row, const uint8_t *last, const int32_t *b,
+    const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
+{
+    switch (rows) {
+    ROW_CASES(multiply_rows_int8, 2, IS_SIGNED, quads, a, a_row, last, b, start, start_row, next,
+              tile)
+    }
+}
+
+TILE_FUNCTION static void multiply_single_TYPE(
+    int rows, int64_t quads, const void *a, int64_t a_row, const uint8_t *last, const int32_t *b,
+    const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
+{
+    switch (rows) {
+    ROW_CASES(multiply_rows_int8, 1, IS_SIGNED, quads, a, a_row, last, b, start, start_row, next,
+              tile)
+    }
+}
+
 /* tile[rows][32] = start + A (rows x depth numbers of TYPE, rows a_row apart) times one panel of
  * weights, 1 <= rows <= TILE_ROWS. Computes whole vectors, like multiply_tile_float. */
-TILE_FUNCTION static void multiply_vectors_TYPE(
+static inline void multiply_vectors_TYPE(
     int rows, int columns, int64_t depth, const void *a, int64_t a_row, const int32_t *b,
     const int32_t *start, int64_t start_row, const int32_t *next, int32_t *tile)
 {
@@ -305,17 +327,10 @@ TILE_FUNCTION static void multiply_vectors_TYPE(
     for (int i = 0; rest && i < rows; i++)
         memcpy(ends[i], (const uint8_t *)a + i * a_row + 4 * quads, (size_t)rest);
     for (int j = 0; j < columns; j += step, b += step, start += step, tile += step) {
-        if (columns - j > int_lanes) {
-            switch (rows) {
-            ROW_CASES(multiply_rows_int8, 2, IS_SIGNED, quads, a, a_row, last, b, start, start_row,
-                      next, tile)
-            }
-        } else {
-            switch (rows) {
-            ROW_CASES(multiply_rows_int8, 1, IS_SIGNED, quads, a, a_row, last, b, start, start_row,
-                      next, tile)
-            }
-        }
+        if (columns - j > int_lanes)
+            multiply_pair_TYPE(rows, quads, a, a_row, last, b, start, start_row, next, tile);
+        else
+            multiply_single_TYPE(rows, quads, a, a_row, last, b, start, start_row, next, tile);
     }
 }
 

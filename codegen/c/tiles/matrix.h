@@ -197,9 +197,10 @@ static inline void prefetch_part(const void *from, int64_t bytes, int64_t part, 
 /* Tiles of one vector have twice as many rows: as many sums are then added to in turn, and fewer
  * loads of B are added to those of A, of which each product needs one. */
 enum { NARROW_ROWS = 2 * TILE_ROWS };
+
+/* The cases of more than TILE_ROWS rows. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define NARROW_CASES(function, ...) \
-    PIXEL_CASES(function, 1, __VA_ARGS__) \
     case 12: ROW_CASE(function, 12, 1, __VA_ARGS__) \
     case 13: ROW_CASE(function, 13, 1, __VA_ARGS__) \
     case 14: ROW_CASE(function, 14, 1, __VA_ARGS__) \
@@ -213,7 +214,6 @@ enum { NARROW_ROWS = 2 * TILE_ROWS };
     case 22: ROW_CASE(function, 22, 1, __VA_ARGS__)
 #else
 #define NARROW_CASES(function, ...) \
-    PIXEL_CASES(function, 1, __VA_ARGS__) \
     CASES_7_TO_11(function, 1, __VA_ARGS__) \
     case 12: ROW_CASE(function, 12, 1, __VA_ARGS__)
 #endif

@@ -105,22 +105,36 @@ static TILE_INLINE void sum_scaled_INT(
     }
 }
 
-/* The same for 1 <= rows <= TILE_ROWS and the first `columns` of a panel, in whole vectors. */
-TILE_FUNCTION static void multiply_scaled_INT(
+/* The same for 1 <= rows <= TILE_ROWS and two vectors of a panel, or one; see multiply_pair_T. */
+TILE_FUNCTION static void multiply_scaled_pair_INT(
+    int rows, int64_t depth, int64_t group_size, const float *a, int64_t a_row, const int32_t *b,
+    const float *scale, float *restrict tile)
+{
+    switch (rows) {
+    ROW_CASES(sum_scaled_INT, 2, depth, group_size, a, a_row, b, scale, tile)
+    }
+}
+
+TILE_FUNCTION static void multiply_scaled_single_INT(
+    int rows, int64_t depth, int64_t group_size, const float *a, int64_t a_row, const int32_t *b,
+    const float *scale, float *restrict tile)
+{
+    switch (rows) {
+    ROW_CASES(sum_scaled_INT, 1, depth, group_size, a, a_row, b, scale, tile)
+    }
+}
+
+/* The same for the first `columns` of a panel, in whole vectors. */
+static inline void multiply_scaled_INT(
     int rows, int columns, int64_t depth, int64_t group_size, const float *a, int64_t a_row,
     const int32_t *b, const float *scale, float *restrict tile)
 {
     const int step = 2 * float_lanes;
     for (int j = 0; j < columns; j += step, b += step, scale += step, tile += step) {
-        if (columns - j > float_lanes) {
-            switch (rows) {
-            ROW_CASES(sum_scaled_INT, 2, depth, group_size, a, a_row, b, scale, tile)
-            }
-        } else {
-            switch (rows) {
-            ROW_CASES(sum_scaled_INT, 1, depth, group_size, a, a_row, b, scale, tile)
-            }
-        }
+        if (columns - j > float_lanes)
+            multiply_scaled_pair_INT(rows, depth, group_size, a, a_row, b, scale, tile);
+        else
+            multiply_scaled_single_INT(rows, depth, group_size, a, a_row, b, scale, tile);
     }
 }
 
