@@ -177,7 +177,8 @@ class _Part:
         examples = tuple(inputs[position].detach() for position in self.moving)
         context: Any = torch._guards.tracing  # export is not part of what TorchDynamo traces
         with context(None), torch.no_grad():
-            program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None)
+            # TorchDynamo's graph contains no Python code whose outcome an export could miss.
+            program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None, compared=False)
         if program.exported.graph_signature.buffers_to_mutate:
             raise ModelImportError("it changes buffers of the model")
         self.graph = graph_of(program)

@@ -50,9 +50,12 @@ class Program:
     dims: dict[str, Any]
 
 
-def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any) -> Program:
-    """The exported program of a model. Raises ArgumentError for a value that is not a model, and ModelImportError if
-    torch cannot export it."""
+def program_of(
+    model: Any, example: tuple[Any, ...], named: Mapping[str, Any], dynamic_shapes: Any, compared: bool = True
+) -> Program:
+    """The exported program of a model. Unless ``compared`` is false, the program of a module is run beside it, because
+    an export may follow Python code that has another outcome when the module runs. Raises ArgumentError for a value
+    that is not a model, and ModelImportError if torch cannot export it."""
     if isinstance(model, (str, os.PathLike)):
         return _of_exported(_read(model), os.path.basename(os.fspath(model)).partition(".")[0])
     if isinstance(model, torch.export.ExportedProgram):
@@ -80,7 +83,7 @@ def program_of(model: Any, example: tuple[Any, ...], named: Mapping[str, Any], d
     register_caches()
     try:
         with quiet(), masks_unread(), eager_quantized.Grids() if is_quantized else contextlib.nullcontext():
-            made = _exported_module(model, example, dict(named), dynamic_shapes)
+            made = _exported_module(model, example, dict(named), dynamic_shapes, compared)
     except Exception as error:
         raise ModelImportError(_why_not(error, name)) from error
     found = _of_exported(made, name)
@@ -113,12 +116,16 @@ def _require_plain(model: Any, example: tuple[Any, ...], named: Mapping[str, Any
             )
 
 
-def _exported_module(model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any) -> Any:
+def _exported_module(
+    model: Any, example: tuple[Any, ...], named: dict[str, Any], dynamic_shapes: Any, compared: bool
+) -> Any:
     """The exported program of a module. If torch cannot export it, another attempt uses values that can be known, and
     for models of transformers, the replacements that this library (since release 5) makes for export. The result is
     used if it computes the same as the module for the examples."""
     try:
         made = _export(model, example, named, dynamic_shapes)
+        if not compared:
+            return made
         if not _computes_the_same(made.module, model, example, named) and not _draws(model, example, named):
             raise ModelImportError("the exported program gives other results than the model for these inputs")
         return made
