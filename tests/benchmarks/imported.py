@@ -81,8 +81,12 @@ def _timm(name: str) -> Callable[[], Made]:
 
         import_torchvision()
         import timm
+        import torch
 
         model = timm.create_model(name, pretrained=False, exportable=True)
+        head = getattr(model.get_classifier(), "weight", None)
+        if head is not None and not head.any():  # its results would be 0, whatever the rest computes
+            torch.nn.init.normal_(head, std=0.02)
         return model, {"x": _image(model.pretrained_cfg["input_size"][-1])}
 
     return make
