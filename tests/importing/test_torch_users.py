@@ -102,6 +102,49 @@ def test_torch_compile() -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+class _Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(2))
+        self.register_buffer("training_mask", torch.ones(4))
+        self.forward_scale = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x * self.training_mask * self.forward_scale
+
+
+def test_torch_compile_keeps_the_names_and_places_of_the_program() -> None:
+    """Weights, inputs and modules are called in the emitted C as in the user's model, not as in TorchDynamo's graph."""
+    block, other, parts = _Block().eval(), _Block().eval(), list[Any]()
+
+    def backend(module: Any, inputs: Any, **options: Any) -> Any:
+        parts.append(fxlite_backend(module, inputs, **options))
+        return parts[-1]
+
+    def two(given: Any) -> Any:
+        return block(given["x"]) - other(given["x"])
+
+    with torch.no_grad():
+        x = torch.randn(3, 4)
+        for program, argument in ((block, x), (two, {"x": x})):
+            torch._dynamo.reset()
+            torch.testing.assert_close(torch.compile(program, backend=backend)(argument), program(argument))
+    first, second = (part.graph.graph for part in parts)
+    paths = {node.target for node in first.nodes if node.op == "get_attr"}
+    layers = {f"layers.{number}.{name}" for number in (0, 1) for name in ("weight", "bias")}
+    assert paths == {*layers, "training_mask", "forward_scale"}
+    assert [node.name for node in first.placeholders] == ["x"]
+    linear = next(node for node in first.nodes if node.op == "call_function" and node.target.name == "linear")
+    assert linear.origin.startswith("layers.0 (Linear), ") and Path(__file__).name in linear.origin
+    assert [node.name for node in second.placeholders] == ["given_x"]
+    paths = {node.target for node in second.nodes if node.op == "get_attr"}
+    assert len(paths) == 12 and {path.partition(".")[0] for path in paths} == {"block", "other"}
+    linears = [node for node in second.nodes if node.op == "call_function" and node.target.name == "linear"]
+    assert [n.scope.path for n in linears] == ["block.layers.0", "block.layers.1", "other.layers.0", "other.layers.1"]
+
+
 def test_graph_breaks_go_back_to_torch() -> None:
     def program(x: Any, y: Any) -> Any:
         z = x * 2 + y

@@ -8,7 +8,10 @@ unchanged, and a single warning says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +22,7 @@ import torch
 
 from fxlite.base.errors import ArgumentError, FxliteError, ModelImportError
 from fxlite.base.facade import above
+from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.exported import program_of
 from fxlite.importing.torch.run import graph_of
 from fxlite.importing.torch.table import array_of, tensor_of
@@ -68,33 +72,74 @@ def _constant(value: Any, _: Any) -> Any:
     return value
 
 
+def _path_of(node: Any) -> list[str]:
+    """The parts of the path by which the user's program reaches an input of TorchDynamo's graph, beginning with the
+    name of a variable: ``["model", "layers", "0", "weight"]``."""
+    source = getattr(node, "_dynamo_source", None)
+    name = getattr(source, "name", "")
+    found = re.findall(r"\['?([\w.]+)'?\]|\.(\w+)", name() if callable(name) else name)
+    parts = [key or attribute for key, attribute in found]
+    return [part for part in parts if part not in ("_modules", "_parameters", "_buffers")] or [node.name]
+
+
+def _name_of(graph: Any) -> str:
+    """The name of the class whose module the graph computes; ``compiled`` if it computes more than one module."""
+    stacks = [[*(n.meta.get("nn_module_stack") or {}).values()] for n in graph.nodes if n.op.startswith("call")]
+    outermost = {tuple(stack[0]) if stack else ("", "compiled") for stack in stacks}
+    kind = outermost.pop()[1] if len(outermost) == 1 else "compiled"
+    return kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__
+
+
+def _is_weight(value: Any) -> bool:
+    """Whether an input of TorchDynamo's graph is the same tensor in each call."""
+    return isinstance(value, torch.nn.Parameter) or bool(getattr(value, "_dynamo_static_input_type", None))
+
+
+def _name_scopes(node: Any, root: str) -> None:
+    """Let the paths of a node's modules begin with a replacement for the variable that holds the model."""
+    stack = node.meta.get("nn_module_stack") or {}
+    node.meta["nn_module_stack"] = {
+        key: (re.sub(r"^[LG]\['(\w+)'\]", root, str(path)).removeprefix("."), kind)
+        for key, (path, kind) in stack.items()
+    }
+
+
 class _Inputs(torch.nn.Module):
-    """A graph of TorchDynamo as a module whose inputs are the tensors that change. Static ones are its buffers, and
-    sizes are read from tensors. Its results are the tensors among the results of the graph."""
+    """A graph of TorchDynamo as a module whose inputs are the tensors that change. Static ones are its buffers, under
+    the paths that they have in the user's model, and sizes are read from tensors. Its results are the tensors among
+    the results of the graph."""
 
     def __init__(self, module: Any, inputs: Sequence[Any]) -> None:
         super().__init__()
+        self._name = _name_of(module.graph)
+        paths = [_path_of(n) for n in module.graph.nodes if n.op == "placeholder"]
+        is_weight = [_is_weight(value) for value in inputs]
+        roots = {path[0] for path, weight in zip(paths, is_weight) if weight and len(path) > 1}
+        first = len(roots) == 1  # the parts of a single model need not be told from those of another
+        parameters: list[inspect.Parameter] = []
         graph = torch.fx.Graph()
         graph.output(graph.graph_copy(module.graph, {}))
         for node in graph.nodes:
             node.target = _OWN.get(node.target, node.target)
+            _name_scopes(node, "" if first else r"\1")
         self.__dict__["graph_of"] = module = torch.fx.GraphModule(module, graph)
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         fakes = [n.meta.get("example_value") for n in placeholders]
         sources: list[tuple[str, Any]] = []
         self.__dict__["sources"] = sources
         self.moving: list[int] = []
-        for position, (node, value, fake) in enumerate(zip(placeholders, inputs, fakes)):
+        for position, (value, path, fake) in enumerate(zip(inputs, paths, fakes)):
             if isinstance(value, torch.Tensor):
                 if value.device.type != "cpu":
                     raise ModelImportError(f"an input is on the device {value.device}")
-                if isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None):
-                    name = f"weight_{len(self._buffers)}_{node.name}"[:200]
-                    self.register_buffer(name, value.detach())
-                    sources.append(("weight", name))
+                if is_weight[position]:
+                    sources.append(("weight", self._hold(path[first:] or path, value.detach())))
                     continue
                 sources.append(("input", len(self.moving)))
                 self.moving.append(position)
+                name = valid_name("_".join(path), "given")
+                name = name if name not in {p.name for p in parameters} else f"{name}_{position}"
+                parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
             elif isinstance(value, (int, torch.SymInt)):
                 sources.append(self._size(value if fake is None else fake, placeholders, fakes, inputs))
             else:
@@ -115,6 +160,27 @@ class _Inputs(torch.nn.Module):
             else:
                 raise ModelImportError(f"a result is a {type(value).__name__}")
 
+        def forward(*given: Any) -> Any:
+            return self._run(*given)
+
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        self.forward = forward
+
+    def _hold(self, path: list[str], value: Any) -> str:
+        """Hold a weight as a buffer. Returns its path."""
+        owner: torch.nn.Module = self
+        with contextlib.suppress(KeyError):  # an attribute has the name of a part
+            for part in path[:-1]:
+                if part not in owner._modules:
+                    owner.add_module(part, torch.nn.Module())
+                owner = owner.get_submodule(part)
+            if path[-1] not in owner._buffers:
+                owner.register_buffer(path[-1], value)
+                return ".".join(path)
+        name = valid_name(f"weight_{len(self._buffers)}_{'_'.join(path)}")
+        self.register_buffer(name, value)
+        return name
+
     def _computed(self, expr: Any, fakes: Sequence[Any]) -> Callable[[Sequence[Any]], int]:
         """A function that computes a size of the program from the sizes of its tensors."""
         places = {
@@ -133,8 +199,7 @@ class _Inputs(torch.nn.Module):
             return ("number", int(wanted))
         count = 0
         for fake, value in zip(fakes, inputs):
-            is_static = isinstance(value, torch.nn.Parameter) or getattr(value, "_dynamo_static_input_type", None)
-            if not isinstance(fake, torch.Tensor) or is_static:
+            if not isinstance(fake, torch.Tensor) or _is_weight(value):
                 continue
             for axis, size in enumerate(fake.shape):
                 if isinstance(size, torch.SymInt) and size.node.expr == wanted.node.expr:
@@ -142,15 +207,16 @@ class _Inputs(torch.nn.Module):
             count += 1
         raise ModelImportError("an input is a number that may differ")
 
-    def forward(self, *given: Any) -> Any:
+    def _run(self, *given: Any) -> Any:
         kinds: dict[str, Callable[[Any], Any]] = {
-            "weight": lambda name: self._buffers[name],
+            "weight": self.get_buffer,
             "input": lambda number: given[number],
             "number": lambda number: number,
             "size": lambda place: given[place[0]].shape[place[1]],
         }
         module: Any = self.__dict__["graph_of"]
-        found = module(*(kinds[kind](which) for kind, which in self.__dict__["sources"]))
+        with torch.fx.traceback.preserve_node_meta():  # the places in the user's program
+            found = torch.fx.Interpreter(module).run(*(kinds[kind](which) for kind, which in self.__dict__["sources"]))
         found = found if isinstance(found, (tuple, list)) else [found]
         return tuple(value for value, made in zip(found, self.results) if made is None)
 
@@ -178,7 +244,7 @@ class _Part:
         context: Any = torch._guards.tracing  # export is not part of what TorchDynamo traces
         with context(None), torch.no_grad():
             # TorchDynamo's graph contains no Python code whose outcome an export could miss.
-            program = program_of(wrapped, examples, {}, (dims,) if any(dims) else None, compared=False)
+            program = program_of(wrapped, examples, {}, dims if any(dims) else None, compared=False)
         if program.exported.graph_signature.buffers_to_mutate:
             raise ModelImportError("it changes buffers of the model")
         self.graph = graph_of(program)
