@@ -16,6 +16,7 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, S
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     LANES,
+    SERIAL,
     Lanes,
     count_in_lanes,
     is_count,
@@ -29,10 +30,12 @@ from fxlite.codegen.kernel.sums import (
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
+from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
+#: Numbers from which a reduction of short rows has an accumulator for each place in a row.
+SHORT_ROWS = 16
 #: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
 SHORT = 4
 #: Elements of memory from one number of a reduction to the next, up to which several are added at once.
@@ -179,6 +182,8 @@ class Nest:
                 statements, result = sum_in_lanes(*around, body, computed, move)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
+        elif self.lanes and self.finite is None and _has_short_rows(reduced, inner):
+            statements, result = _row_reduction(node, inner, level, body, computed)
         elif self.finite is not None and is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = sum_in_blocks(*around, body, computed, most, move)
@@ -390,11 +395,29 @@ def combine(kind: str, total: Expr, value: Expr) -> Expr:
 def _has_lanes(node: Reduction, inner: Nest) -> bool:
     """Whether to vectorize along the innermost reduced variable: it must be long, be the only one in its loop,
     and be contiguous in memory, or nearly so."""
-    variable = inner.order[-1]
-    constant = variable.extent.constant
-    if COMBINATIONS[node.kind].positions or node.body.dtype.is_bool:
+    constant = inner.order[-1].extent.constant
+    return (constant is None or constant >= 2 * LANES) and _is_contiguous(node, inner)
+
+
+def _has_short_rows(node: Reduction, inner: Nest) -> bool:
+    """Whether to vectorize along an innermost reduced variable that is short and contiguous in memory, by reducing
+    the other ones first. For sums of floats, no number may then be added to more than :data:`SERIAL` others."""
+    if len(node.variables) < 2:
         return False
-    if constant is not None and constant < 2 * LANES:
+    *outer, variable = (v.extent for v in inner.order[-len(node.variables) :])
+    size, rows = variable.constant or 0, product(outer).constant
+    if not SHORT <= size < 2 * LANES or (rows is not None and rows * size < SHORT_ROWS):
+        return False
+    if node.kind == "sum" and node.body.dtype.is_inexact and (rows is None or rows + size > SERIAL):
+        return False
+    return _is_contiguous(node, inner)
+
+
+def _is_contiguous(node: Reduction, inner: Nest) -> bool:
+    """Whether a reduction can be vectorized along its innermost variable: it is the only one in its loop, and
+    contiguous in memory, or nearly so."""
+    variable = inner.order[-1]
+    if COMBINATIONS[node.kind].positions or node.body.dtype.is_bool:
         return False
     depends = any(not isinstance(v, Given) for v in variable.extent.variables())
     if depends or any(isinstance(s, For) for s in inner.levels[-1]):
@@ -407,7 +430,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
 
 def _step(kind: str, lane: Expr, value: Expr) -> Expr:
     """One step of a lane, which is cheaper for a maximum of magnitudes than for other numbers."""
-    is_magnitude = isinstance(value, Apply) and value.function == "abs"
+    is_magnitude = isinstance(value, Apply) and value.function == "abs" and not value.children[0].dtype.is_complex
     if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
         return expr.apply("larger_magnitude", lane, *value.children)
     return combine(kind, lane, value)
@@ -436,6 +459,24 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
     if len(inner.order) - 1 == level and variable.extent.constant is None:
         return short_or_long(variable.extent, total, start, step, done, value), total
     return [*done, Let(total.name, value)], total
+
+
+def _row_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
+    """Reduce rows into one accumulator for each place in a row, and these one after the other."""
+    variable = inner.order[-1]
+    lanes, total = fresh_local(computed, "_lanes"), fresh_local(computed, "_a")
+    start = neutral(node.kind, computed)
+    here = Local(computed, lanes.name, (Index.of(variable),))
+    step = Assign(here, _step(node.kind, here, body))
+    statements: list[Stmt] = [For(variable, (*inner.levels[-1], step), "lanes")]
+    for depth in range(len(inner.order) - 2, level - 1, -1):
+        statements = [For(inner.order[depth], (*inner.levels[depth + 1], *statements))]
+    place = expr.fresh_var(variable.extent, "lane")
+    lane = Local(computed, lanes.name, (Index.of(place),))
+    joining = For(place, (Assign(total, combine(node.kind, total, lane)),), "reduce")
+    size = variable.extent.constant
+    assert size is not None
+    return [Alloc(lanes.name, computed, start, size), *statements, Alloc(total.name, computed, start), joining], total
 
 
 def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:

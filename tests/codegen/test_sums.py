@@ -125,6 +125,35 @@ def test_other_ways_to_run(rung: str) -> None:
         assert part <= 1, where
 
 
+def of_short_rows(x: Any) -> tuple[Any, ...]:
+    part = x[:, 1:-1, 2:12]
+    return part.sum((1, 2)), part.max((1, 2)), np.abs(part).max((1, 2)), (part * part).sum((1, 2)), part.min((1, 2))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "c64"])
+@pytest.mark.parametrize("rows", [4, 38, 90, 300])
+def test_short_rows(dtype: str, rows: int) -> None:
+    """Rows that do not lie one after the other are reduced in one accumulator for each place of a row, and infinities
+    and NaN stay."""
+    x = (np.random.default_rng(0).standard_normal((5, rows + 2, 14)) * 9).astype(dtypes.dtype(dtype).numpy)
+    if dtype != "i32":
+        x[1, 3, 4], x[2, 2, 2], x[3, 1, 11] = np.nan, np.inf, -np.inf
+    function = fx.compile(of_short_rows, f"{dtype}[5,{rows + 2},14]")
+    with np.errstate(invalid="ignore"):
+        for found, wanted in zip(function(x), of_short_rows(x)):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype in ("f32", "c64") else 1e-12)
+    text = "\n".join(function.sources.values())
+    exceeds = rows + 10 > 96 and dtype != "i32"  # numbers in sequence
+    assert "lanes[10]" in text and (not exceeds or "wide" in text)
+
+
+def test_magnitudes_of_complex_rows() -> None:
+    """Their maximum has no step of its own, as that of floats has."""
+    x = np.arange(80).reshape(2, 40) * (1 - 2j)
+    found = fx.compile(lambda x: np.abs(x).max(1), "c64[2,N]")(x.astype(np.complex64))
+    np.testing.assert_allclose(found, np.abs(x).max(1), rtol=1e-6)
+
+
 def test_more_ones_than_a_float_counts(compiled: dict[str, Any]) -> None:
     """A sum of ones stops at 2**24 in one float."""
     n = 2**24 + 1000
