@@ -53,8 +53,7 @@ class Call:
     """One step of the run function: its name; the C function that it calls, which was written for an
     earlier call unless this one ``is_first``; and its arguments, of which the ``shifted`` ones point into a
     value from some element on. ``decisions`` are those made about the function. ``declined`` says why the
-    anchor's template could not take the group, which consists of loops instead. ``packed`` are the weights that
-    it packs, by their names in C."""
+    anchor's template could not take the group, which consists of loops instead."""
 
     name: str
     function: str
@@ -67,7 +66,6 @@ class Call:
     declined: str = ""
     shifted: Mapping[str, tuple[Node, Dim]] = field(default_factory=dict)
     is_first: bool = True
-    packed: Packed = field(default_factory=dict)
 
 
 class TemplateDeclined(CodegenError):
@@ -153,7 +151,7 @@ def planned_calls(
         else:
             make = partial(plain, made.locations)
         try:
-            made.calls.extend(program_calls(program, make, made.packed, made.arrays))
+            made.calls.extend(program_calls(program, make))
             return made
         except TemplateDeclined as declined:
             add_refusals(own, [refusal("template", declined.node, str(declined))])
@@ -220,9 +218,9 @@ def _from_class(path: str, classes: Mapping[str, str]) -> str:
     return ".".join(part for part in parts if not part.isdecimal())
 
 
-def program_calls(program: Program, make: Maker, packed: Packed, arrays: Mapping[Node, Any]) -> list[Call]:
-    """A call for each group, in order; groups of the same form call one function. Weights that groups pack are added
-    to ``packed``; ``arrays`` are those of the module. Raises CodegenError."""
+def program_calls(program: Program, make: Maker) -> list[Call]:
+    """A call for each group, in order; groups of the same form call one function. Raises
+    CodegenError."""
     groups = program.groups
     digits = len(str(len(groups)))
     shared = shared_functions(groups)
@@ -236,12 +234,7 @@ def program_calls(program: Program, make: Maker, packed: Packed, arrays: Mapping
     calls = {number: make(groups[number], f"k{number:0{digits}d}_{title}") for number, title in titles.items()}
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
-        first = calls[found.number]
-        call = _shared_call(groups[number], names[number], found, first, packed, arrays)
-        if call is None:
-            call = make(groups[number], names[number])
-            if not any(start != 0 for _, start in found.operands.values()):
-                call = replace(call, function=first.function, text=first.text, is_first=False)
+        call = _shared_call(groups[number], names[number], found, calls[found.number], make)
         calls[number] = call
         if not call.is_first:
             values.setdefault(found.number, []).append(call.group.root.name)
@@ -254,27 +247,17 @@ def program_calls(program: Program, make: Maker, packed: Packed, arrays: Mapping
     return [replace(calls[number], name=name) for number, name in enumerate(names)]
 
 
-def _shared_call(
-    group: Group, name: str, found: Shared, serving: Call, packed: Packed, arrays: Mapping[Node, Any]
-) -> Call | None:
-    """A call of another group's function; None if what it packs cannot be told from what the other group packs."""
+def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Maker) -> Call:
+    """A call of another group's function."""
+    if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
+        # the call packs its own weights
+        call = make(group, name)
+        moved = any(start != 0 for _, start in found.operands.values())
+        if moved:
+            return call
+        return replace(call, function=serving.function, text=serving.text, is_first=False)
     pairs = zip(serving.group.stored, group.stored, strict=True)
     given = {buffer_name(old): buffer_name(new) for old, new in pairs}
-    own: Packed = {}
-    for packed_name, weight in serving.packed.items():
-        old = weight.key[0]
-        if isinstance(old, Node) and old not in found.operands:
-            return None
-        new, start = found.operands.get(old, (old, 0))
-        if new is not old:
-            given[packed_name] = new_name = f"{buffer_name(new)}{packed_name.removeprefix(buffer_name(old))}"
-            if not weight.takes_others or start != 0 or new_name == packed_name:
-                return None
-            weight = weight.of(new, arrays[new])
-            if packed.setdefault(new_name, weight) != weight:
-                return None
-            packed_name = new_name
-        own[packed_name] = weight
     shifted: dict[str, tuple[Node, Dim]] = {}
     for old, (new, start) in found.operands.items():
         text = buffer_name(new)
@@ -283,7 +266,7 @@ def _shared_call(
             shifted[text] = new, start
         given[buffer_name(old)] = text
     arguments = tuple(given.get(a, a) for a in serving.arguments)
-    return replace(serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False, packed=own)
+    return replace(serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False)
 
 
 def _call(given: tuple[Any, ...], group: Group, name: str) -> Call:
@@ -355,7 +338,7 @@ def _own_call(
             packed.update(made.packed)
             given = made.arguments, found, made.scratch
             text = resolved(made.text, macros())
-            return Call(name, name, text, *given, decisions=made.decisions, packed=made.packed)
+            return Call(name, name, text, *given, decisions=made.decisions)
     kernel = loops(found, name)
     return loops_call(found, kernel, CPrinter(kernel.buffers, locations), declined)
 

@@ -229,7 +229,7 @@ def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
             packed[:] = pack_recurrent_weight(array, gates)
 
         total = gates * packed_size(size, columns, array.itemsize)
-        return PackedWeight((weight, gates), array.dtype, total, fill, takes_others=True)
+        return PackedWeight((weight, gates), array.dtype, total, fill)
 
     def fill_integers(packed: Array) -> None:
         packed[:] = pack_recurrent_int8(array, gates, integers.offset)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -41,20 +41,14 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class PackedWeight:
     """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes into a
-    flat array. If it ``takes_others``, ``fill(memory, other)`` writes those of another array of the weight's
-    shape. Packed weights with the same ``key`` (the weight, or a name for something else, and the kind of
+    flat array. For floats, ``fill(memory, other)`` writes those of another array of the weight's shape.
+    Packed weights with the same ``key`` (the weight, or a name for something else, and the kind of
     packing) hold the same values."""
 
     key: tuple[Any, ...]
     dtype: np.dtype[Any]
     size: int
     fill: Callable[..., None] = field(compare=False, repr=False)
-    takes_others: bool = field(default=False, compare=False, repr=False)
-
-    def of(self, weight: Node, array: Array) -> PackedWeight:
-        """Another weight of the same type, packed in the same way. Only for one that ``takes_others``."""
-        fill = self.fill
-        return replace(self, key=(weight, *self.key[1:]), fill=lambda memory, other=array: fill(memory, other))
 
 
 #: Packed weights by their names in C.

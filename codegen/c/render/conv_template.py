@@ -222,7 +222,7 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
     pairs, shape = reads_pairs(spec), array.shape
     how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, reads_runs(spec), array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
-    return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill, takes_others=True)
+    return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:

@@ -145,7 +145,7 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
 
     dtype = np.dtype(np.uint32) if parts else array.dtype
     size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
-    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill, takes_others=True)
+    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill)
 
 
 MOST_TURNED = 64
