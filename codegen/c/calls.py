@@ -30,7 +30,7 @@ from fxlite.codegen.c.render.alternatives import (
 )
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.c.tiles.library import macros
-from fxlite.codegen.c.weights import Packed, module_arrays
+from fxlite.codegen.c.weights import Packed, PackedWeight, module_arrays
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
@@ -151,7 +151,7 @@ def planned_calls(
         else:
             make = partial(plain, made.locations)
         try:
-            made.calls.extend(program_calls(program, make))
+            made.calls.extend(program_calls(made, make))
             return made
         except TemplateDeclined as declined:
             add_refusals(own, [refusal("template", declined.node, str(declined))])
@@ -218,23 +218,23 @@ def _from_class(path: str, classes: Mapping[str, str]) -> str:
     return ".".join(part for part in parts if not part.isdecimal())
 
 
-def program_calls(program: Program, make: Maker) -> list[Call]:
-    """A call for each group, in order; groups of the same form call one function. Raises
-    CodegenError."""
-    groups = program.groups
+def program_calls(planned: Planned, make: Maker) -> list[Call]:
+    """A call for each group of a plan without calls, in order; groups of the same form call one function.
+    Raises CodegenError."""
+    groups = planned.program.groups
     digits = len(str(len(groups)))
     shared = shared_functions(groups)
     serving: dict[int, list[Group]] = {}
     for number, group in enumerate(groups):
         serving.setdefault(shared[number].number if number in shared else number, []).append(group)
-    nodes = program.module.graph.nodes
+    nodes = planned.program.module.graph.nodes
     classes = {n.scope.path: n.scope.class_name for n in nodes if n.scope is not None}
     titles = {number: common_title(served, classes) for number, served in serving.items()}
     names = [f"k{number:0{digits}d}_{title_of(group)}" for number, group in enumerate(groups)]
     calls = {number: make(groups[number], f"k{number:0{digits}d}_{title}") for number, title in titles.items()}
     values: dict[int, list[str]] = {}
     for number, found in shared.items():
-        call = _shared_call(groups[number], names[number], found, calls[found.number], make)
+        call = _shared_call(groups[number], names[number], found, calls[found.number], planned, make)
         calls[number] = call
         if not call.is_first:
             values.setdefault(found.number, []).append(call.group.root.name)
@@ -247,15 +247,11 @@ def program_calls(program: Program, make: Maker) -> list[Call]:
     return [replace(calls[number], name=name) for number, name in enumerate(names)]
 
 
-def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Maker) -> Call:
-    """A call of another group's function."""
-    if any(old is not new for old, (new, _) in found.operands.items() if old.op == "get_attr"):
-        # the call packs its own weights
-        call = make(group, name)
-        moved = any(start != 0 for _, start in found.operands.values())
-        if moved:
-            return call
-        return replace(call, function=serving.function, text=serving.text, is_first=False)
+def _shared_call(group: Group, name: str, found: Shared, serving: Call, planned: Planned, make: Maker) -> Call:
+    """A call of another group's function, with weights of its own, which are packed in the same way."""
+    weights = {old: new for old, (new, _) in found.operands.items() if old.op == "get_attr" and old is not new}
+    if weights and any(start != 0 for _, start in found.operands.values()):
+        return make(group, name)
     pairs = zip(serving.group.stored, group.stored, strict=True)
     given = {buffer_name(old): buffer_name(new) for old, new in pairs}
     shifted: dict[str, tuple[Node, Dim]] = {}
@@ -265,6 +261,13 @@ def _shared_call(group: Group, name: str, found: Shared, serving: Call, make: Ma
             text += f" + {dim_c(start)}"
             shifted[text] = new, start
         given[buffer_name(old)] = text
+    for argument in serving.arguments:
+        packed = planned.packed.get(argument)
+        if packed is not None and packed.key[0] in weights:
+            old, weight = packed.key[0], weights[packed.key[0]]
+            own = packed.of(weight, planned.arrays[weight])
+            given[argument] = _own_name(argument.replace(buffer_name(old), buffer_name(weight), 1), own, planned.packed)
+            planned.packed[given[argument]] = own
     arguments = tuple(given.get(a, a) for a in serving.arguments)
     return replace(serving, name=name, group=group, arguments=arguments, shifted=shifted, is_first=False)
 
@@ -356,14 +359,20 @@ def loops_call(found: Group, kernel: Kernel, printer: CPrinter, declined: str = 
     return Call(name, name, text, tuple(arguments), found, "0", kernel, declined=declined)
 
 
+def _own_name(name: str, weight: PackedWeight, taken: Packed) -> str:
+    """The name of a packed weight, or another one if that is already used for something else: a matrix and its
+    transpose are packed differently."""
+    new, number = name, 1
+    while new in taken and taken[new] != weight:
+        number += 1
+        new = derived(name, str(number))
+    return new
+
+
 def _with_own_names(made: TemplateFunction, taken: Packed) -> TemplateFunction:
-    """The function with other names for packed weights whose names are already used for something else: a
-    matrix and its transpose are packed differently."""
+    """The function with names for packed weights that are not used for something else."""
     for name, weight in made.packed.items():
-        new, number = name, 1
-        while new in taken and taken[new] != weight:
-            number += 1
-            new = derived(name, str(number))
+        new = _own_name(name, weight, taken)
         if new != name:
             made = replace(
                 made,

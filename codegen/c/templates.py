@@ -225,18 +225,18 @@ def _packed(weight: Node, array: Array, spec: RecurrenceSpec) -> PackedWeight:
     columns, gates, integers = rows // spec.gates, spec.gates, spec.integers
     if integers is None:
 
-        def fill(packed: Array, array: Array = array) -> None:
+        def pack(packed: Array, array: Array) -> None:
             packed[:] = pack_recurrent_weight(array, gates)
 
         total = gates * packed_size(size, columns, array.itemsize)
-        return PackedWeight((weight, gates), array.dtype, total, fill)
+        return PackedWeight((weight, gates), array.dtype, total, pack, array)
 
-    def fill_integers(packed: Array) -> None:
+    def pack_integers(packed: Array, array: Array) -> None:
         packed[:] = pack_recurrent_int8(array, gates, integers.offset)
 
     total = gates * packed_size(packed_rows(size), columns, 4)
     how = (weight, gates, integers.offset)
-    return PackedWeight(how, np.dtype(np.int32), total, fill_integers)
+    return PackedWeight(how, np.dtype(np.int32), total, pack_integers, array)
 
 
 # -- the templates by op ---------------------------------------------------------------------------

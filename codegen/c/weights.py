@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +40,20 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight in the order in which a template reads it: ``size`` elements, which ``fill`` writes into a
-    flat array. For floats, ``fill(memory, other)`` writes those of another array of the weight's shape.
-    Packed weights with the same ``key`` (the weight, or a name for something else, and the kind of
-    packing) hold the same values."""
+    """A weight in the order in which a template reads it: ``size`` elements. ``pack(memory, array)`` writes
+    them into a flat array; the second argument is the weight's ``array``, or another one of its shape.
+    Packed weights with the same ``key`` (the weight, or a name for something else, and the kind of packing)
+    hold the same values."""
 
     key: tuple[Any, ...]
     dtype: np.dtype[Any]
     size: int
-    fill: Callable[..., None] = field(compare=False, repr=False)
+    pack: Callable[[Array, Any], None] = field(compare=False, repr=False)
+    array: Array | None = field(default=None, compare=False, repr=False)
+
+    def of(self, weight: Node, array: Array) -> PackedWeight:
+        """Another weight of the same type, packed in the same way."""
+        return replace(self, key=(weight, *self.key[1:]), array=array)
 
 
 #: Packed weights by their names in C.
@@ -116,7 +121,7 @@ def make_blob(
 
 
 def _packing(weight: PackedWeight) -> Callable[[Array], None]:
-    return lambda memory: weight.fill(memory.view(weight.dtype))
+    return lambda memory: weight.pack(memory.view(weight.dtype), weight.array)
 
 
 def _copying(array: Array) -> Callable[[Array], None]:
@@ -253,7 +258,7 @@ def _as_integers(
         if packed is None:
             made[:] = value.reshape(-1)
         else:
-            packed.fill(made, np.ascontiguousarray(value))
+            packed.pack(made, np.ascontiguousarray(value))
         found.append(made)
     values, rows = found
     whole = values.astype(np.int8)

@@ -48,11 +48,11 @@ def content(blob: Blob, name: str, count: int) -> list[float]:
 
 
 def test_each_array_lies_in_the_blob_once() -> None:
-    def fill(memory: Array) -> None:
-        memory[:] = [7, 8, 9]
+    def pack(memory: Array, array: Array) -> None:
+        memory[:] = array[::-1]
 
     arrays = module_arrays(fx.symbolic_trace(Dense(array(2, 3)), x="f32[4,2]"))
-    packed: Packed = {"a_packed": PackedWeight(("a",), np.dtype(np.float32), 3, fill)}
+    packed: Packed = {"a_packed": PackedWeight(("a",), np.dtype(np.float32), 3, pack, np.array([9, 8, 7]))}
     weight = weight_name("weight")
     blob = make_blob(["x", weight, "a_packed", weight, "error"], packed, arrays)
     assert list(blob.places) == [weight, "a_packed"]

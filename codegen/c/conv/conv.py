@@ -175,12 +175,12 @@ def pack_conv_tiles(weight: Array, spec: TileConvSpec) -> Array:
 def packed_conv_tiles(weight: Node, array: Array, spec: TileConvSpec) -> PackedWeight:
     """The same weight, packed when it is needed."""
 
-    def fill(packed: Array) -> None:
-        packed[:] = pack_conv_tiles(array, spec)
+    def pack(packed: Array, array: Array) -> None:
+        packed[:] = pack_conv_tiles(array.reshape(shape), spec)
 
-    how = ("runs", spec.runs, spec.parts)
+    how, shape = ("runs", spec.runs, spec.parts), array.shape
     size = packed_size(spec.parts * spec.runs * spec.words, number(spec.k), 4)
-    return PackedWeight((weight, *how), np.dtype(np.uint32), size, fill)
+    return PackedWeight((weight, *how), np.dtype(np.uint32), size, pack, array)
 
 
 def render_conv_tiles(spec: TileConvSpec) -> Rendered:

@@ -215,14 +215,13 @@ def _packed_conv_weight(weight: Node, array: Array, spec: ConvSpec) -> PackedWei
     if isinstance(spec, TileConvSpec):
         return packed_conv_tiles(weight, array, spec)
 
-    def fill(packed: Array, array: Array = array) -> None:
-        array = array.reshape(shape)
-        pack_conv_weight(np.ascontiguousarray(array), spec, packed)
+    def pack(packed: Array, array: Array) -> None:
+        pack_conv_weight(np.ascontiguousarray(array.reshape(shape)), spec, packed)
 
     pairs, shape = reads_pairs(spec), array.shape
     how = (plan_of(spec), winograd_tile(spec), spec.groups, pairs, reads_runs(spec), array.shape)
     dtype = np.dtype(np.uint32) if pairs else array.dtype
-    return PackedWeight((weight, *how), dtype, packed_conv_size(spec), fill)
+    return PackedWeight((weight, *how), dtype, packed_conv_size(spec), pack, array)
 
 
 def _joinable(c: Contraction, output: Buffer) -> bool:
@@ -280,11 +279,12 @@ def render_int_conv(group: Group, name: str, weights: dict[Node, Any], locations
 
     array = found.weight
     assert array is not None
+    shape = array.shape
 
-    def fill(packed: Array) -> None:
-        pack_conv_int8(array, spec, packed)
+    def pack(packed: Array, array: Array) -> None:
+        pack_conv_int8(array.reshape(shape), spec, packed)
 
     how = ("int8", spec.offset, spec.groups, spec.runs)
     key = (c.anchor.args[1], *how)
-    packed = PackedWeight(key, np.dtype(np.int32), packed_conv_int8_size(spec), fill)
+    packed = PackedWeight(key, np.dtype(np.int32), packed_conv_int8_size(spec), pack, array)
     return template_function(name, render_conv_int8(spec), parameters, {found.packed_name: packed})

@@ -132,7 +132,7 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
     if depth is None or columns is None or offset is None or None in steps:
         raise CodegenError(f"a packed weight needs known sizes, and {weight.name} has none")
 
-    def fill(packed: Array, array: Array = array) -> None:
+    def pack(packed: Array, array: Array) -> None:
         flat = np.ascontiguousarray(array).reshape(-1)[offset:]
         apart = [(step or 0) * flat.itemsize for step in steps]
         matrix = np.lib.stride_tricks.as_strided(flat, (depth, columns), apart, writeable=False)
@@ -145,7 +145,7 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
 
     dtype = np.dtype(np.uint32) if parts else array.dtype
     size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
-    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, fill)
+    return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, pack, array)
 
 
 MOST_TURNED = 64
@@ -256,10 +256,10 @@ def _packed_int8(weight: Node, array: Array, offset: int) -> PackedWeight:
     columns, depth = array.shape[:2]
     size = packed_size(packed_rows(depth), columns, 4)
 
-    def fill(packed: Array) -> None:
-        pack_int8(np.asarray(array).reshape(columns, depth), offset, packed)
+    def pack(packed: Array, array: Array) -> None:
+        pack_int8(array.reshape(columns, depth), offset, packed)
 
-    return PackedWeight((weight, "int8", offset), np.dtype(np.int32), size, fill)
+    return PackedWeight((weight, "int8", offset), np.dtype(np.int32), size, pack, array)
 
 
 # -- integer weights alone -------------------------------------------------------------------------
@@ -295,23 +295,23 @@ def render_weight_only(group: Group, name: str, weights: dict[Node, Any], locati
         comment=document(group),
         **product_fields(c, p, emitter),
     )
-    integers, scales = (np.ascontiguousarray(weights[v]) for v in (weight, scale))
 
-    def fill_integers(packed: Array) -> None:
-        pack_integers(integers, bits, packed.view(np.uint8))
+    def pack_weight(packed: Array, array: Array) -> None:
+        pack_integers(np.ascontiguousarray(array), bits, packed.view(np.uint8))
 
-    def fill_scales(packed: Array) -> None:
-        pack_b(scales.reshape(columns, -1).T, packed)
+    def pack_scales(packed: Array, array: Array) -> None:
+        pack_b(np.ascontiguousarray(array).reshape(columns, -1).T, packed)
 
     packed = {
         weight_name: PackedWeight(
             (weight, "integers", bits),
             np.dtype(np.int32),
             packed_integers_size(columns, depth, bits) // 4,
-            fill_integers,
+            pack_weight,
+            weights[weight],
         ),
         scale_name: PackedWeight(
-            (scale, "scales"), np.dtype(np.float32), packed_size(spec.groups, columns, 4), fill_scales
+            (scale, "scales"), np.dtype(np.float32), packed_size(spec.groups, columns, 4), pack_scales, weights[scale]
         ),
     }
     rendered = render_gemm_weight_only(spec)

@@ -404,7 +404,7 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
     length = size if longer is None else longer
     passes, place = radices(length), len(factors(length, kind.numpy))
 
-    def fill(memory: Array) -> None:
+    def pack(memory: Array, array: None) -> None:
         memory[:place] = factors(length, kind.numpy)
         if longer is not None:
             memory[place:] = chirp(size, longer, kind.numpy)
@@ -428,6 +428,6 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
     rows = product(Index.of(d) for d in node.type.shape[:-1])
     arguments = (buffer_name(x), own, buffer_name(node), bare(rows), "scratch", "n_threads")
     whole = place + (0 if longer is None else 2 * (size + longer))
-    packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, whole, fill)}
+    packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, whole, pack)}
     share = (4 * size if longer is None else 8 * longer) * kind.itemsize
     return TemplateFunction(name, text, arguments, packed, f"{share} * n_threads")
