@@ -40,12 +40,16 @@ def wrap(line: str, width: int = 100) -> list[str]:
 
 
 def _wrap_pragma(line: str, width: int) -> list[str]:
-    """A pragma in pieces that end in a backslash, broken before its condition or after a comma."""
+    """A pragma in pieces that end in a backslash, broken before its condition or after a comma, or else where other
+    lines are."""
     indent = " " * (len(line) - len(line.lstrip()) + 8)
     result: list[str] = []
     while len(line) > width:
-        ends = [m.start() + 1 for m in re.finditer(r"\) (?=if )|, ", line[: width - 2])]
-        if not ends:
+        for places in (r"\) (?=if )|, ", _BREAK):
+            ends = [m.start() + 1 for m in re.finditer(places, line[: width - 2]) if m.start() > len(indent)]
+            if ends:
+                break
+        else:
             break
         head, line = line[: ends[-1]].rstrip(), indent + line[ends[-1] :].lstrip()
         result.append(f"{head} \\")

@@ -194,6 +194,15 @@ def test_names_of_values_and_thresholds() -> None:
 def test_lines_are_folded_outside_of_brackets() -> None:
     line = f"    y[i] = f(x[{'a' * 40} * 64 + i], {'b' * 30} + c[k], 0.0f);"
     assert wrap(line, 80) == [f"    y[i] = f(x[{'a' * 40} * 64 + i],", f"        {'b' * 30} + c[k], 0.0f);"]
+
+
+def test_all_pieces_of_a_directive_but_the_last_end_in_a_backslash() -> None:
+    """A condition may be longer than a line, too; a piece that fits is not broken again as if it were a statement."""
+    terms = " + ".join(f"N{n}*M{n}" for n in range(20))
+    lines = wrap(f"    #pragma omp parallel for num_threads(n_threads) if (n_threads > 1 && {terms} > LIMIT)")
+    assert len(lines) > 2 and all(len(line) <= 100 for line in lines)
+    assert [line.endswith(" \\") for line in lines] == [True] * (len(lines) - 1) + [False]
+    assert [again for line in lines for again in wrap(line)] == lines
     folded = comment("y: f32[B] = " + " -> ".join(["exp"] * 30)).splitlines()
     assert len(folded) == 3 and all(len(text) <= 100 for text in folded)
     assert folded[1].startswith(" *   ") and folded[-1].endswith(" */")
