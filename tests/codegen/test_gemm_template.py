@@ -402,17 +402,18 @@ def test_packed_layout() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(70, 5), (129, 129), (200, 3000), (333, 65)])
 def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> None:
     """Half of the tiles are computed; each element is stored once, with what its place adds, and the sums are
-    symmetric to the last bit, whatever the number of threads."""
+    symmetric to the last bit, whatever the number of threads, also where the left operand is a part of the rows."""
     x = np.random.default_rng(4).normal(size=(rows, columns)).astype(dtype.replace("f32", "f4").replace("f64", "f8"))
 
     def gram(x: Any) -> Any:
-        return x @ x.T, x @ x.T * 2 + np.arange(x.shape[0])
+        return x @ x.T, x @ x.T * 2 + np.arange(x.shape[0]), x[:-3] @ x.T
 
-    for kind in (f"{dtype}[{rows},{columns}]", f"{dtype}[N,M]"):
+    for kind in (f"{dtype}[{rows},{columns}]", f"{dtype}[N+3,M]"):
         module = fx.symbolic_trace(gram, kind)
         compiled = [fx.compile(module, backend="c", threads=threads) for threads in (1, 3)]
-        assert "what is above the diagonal is mirrored" in "".join(compiled[0].sources.values())
-        (plain, other), again = (function(x) for function in compiled)
+        assert "".join(compiled[0].sources.values()).count("what is below the diagonal is mirrored") == 2
+        (plain, other, part), again = (function(x) for function in compiled)
+        assert np.array_equal(part, plain[:-3])
         assert np.array_equal(plain, plain.T) and np.array_equal(plain, again[0])
         expected = x.astype("f8") @ x.T.astype("f8")
         bound = 4 * np.finfo(x.dtype).eps * (np.abs(x) @ np.abs(x).T).astype("f8") * 8

@@ -425,7 +425,7 @@ class _Floats(Product):
         elif self.cut is not None and self.sums_of_task:
             said.append("K is divided into blocks, each of which several tiles read in turn.")
         if self.is_symmetric:
-            said.append("The right operand is the left one transposed: what is above the diagonal is mirrored.")
+            said.append("The right operand is the left one transposed: what is below the diagonal is mirrored.")
         if self.in_registers:
             said.append("K is short: the epilogue runs in the registers of a tile.")
         return [*said, _precision(spec)]

@@ -291,12 +291,16 @@ class GemmSpec(ProductSpec):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether B is A transposed, read from the same memory: then element (i, j) adds the same products in the
-        same order as element (j, i), and half of the elements need not be computed (like BLAS's syrk)."""
+        """Whether B is A transposed, or begins with it, read from the same memory: then element (i, j) adds the same
+        products in the same order as element (j, i), and what is below the diagonal need not be computed (like BLAS's
+        syrk)."""
         a, b = self.a, self.b
         if self.row_start is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
             return False
-        return self.m == self.n and replace(a, row_stride=a.col_stride, col_stride=a.row_stride) == b
+        more = (self.n - self.m).constant
+        if more is None or more < 0:
+            return False
+        return replace(a, row_stride=a.col_stride, col_stride=a.row_stride) == b
 
 
 def copies_a(spec: GemmSpec) -> bool:

@@ -466,23 +466,25 @@ class Product:
 
     # -- symmetric products ----------------------------------------------------------------------
     def leave_out_mirrored(self, at: Place) -> None:
-        """Continue with the next tile if all of this one is above the diagonal."""
+        """Continue with the next tile if all of this one is below the diagonal."""
         if self.is_symmetric:
-            self.body.put(f"if ({bare(at.column_0)} >= {bare(at.row_0 + at.rows)}) continue;")
+            self.body.put(f"if ({bare(at.column_0 + at.columns)} <= {bare(at.row_0)}) continue;")
 
     def finish_mirrored(self, at: Place, epilogue: Callable[[str, Index, Index], str]) -> None:
-        """Print the epilogue for the elements of a finished tile up to the diagonal, and for their mirror images."""
-        body, simd = self.body, "#pragma omp simd"
+        """Print the epilogue for the elements of a finished tile from the diagonal on, and for their mirror images,
+        which the result may lack in its last columns."""
+        body, simd, m, n = self.body, "#pragma omp simd", self.base.m, self.base.n
         with self.rows_of(at) as (i, row):
-            columns = body.let("up_to", smaller(at.columns, row + 1 - at.column_0))
-            with body.loop("j", columns, pragma=simd) as j:
-                column = body.let("column", at.column_0 + j, like=self.base.n - 1)
+            first = body.let("first", extremum("max", row - at.column_0, 0))
+            with body.loop("j", at.columns, first, pragma=simd) as j:
+                column = body.let("column", at.column_0 + j, like=n - 1)
                 body.put(epilogue(at.sum(i, j), row, column))
-        with body.loop("j", at.columns) as j:
-            row = body.let("row", at.column_0 + j, like=self.base.n - 1)
-            first = body.let("first", extremum("max", row + 1 - at.row_0, 0))
-            with body.loop("i", at.rows, first, pragma=simd) as i:
-                column = body.let("column", at.row_0 + i, like=self.base.m - 1)
+        mirrored = at.columns if m == n else smaller(at.columns, m - at.column_0)
+        with body.loop("j", mirrored) as j:
+            row = body.let("row", at.column_0 + j, like=m - 1)
+            up_to = body.let("up_to", smaller(at.rows, row - at.row_0))
+            with body.loop("i", up_to, pragma=simd) as i:
+                column = body.let("column", at.row_0 + i, like=m - 1)
                 body.put(epilogue(at.sum(i, j), row, column))
 
     # -- finishing -------------------------------------------------------------------------------
