@@ -228,13 +228,16 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
 
 
 def _asked(node: Expr) -> list[Expr]:
-    """The comparisons of a ``where`` that depend only on the position, if both its values are more than a number."""
+    """The comparisons of a ``where`` that depend only on the position, if both its values are more than a number, or
+    one, at a single place."""
     if not isinstance(node, Apply) or node.function != "where":
         return []
     condition, *sides = node.args
     found = expr.conjuncts(condition)
-    is_of_places = all(_compared(c) is not None for c in found) and not any(isinstance(s, Const) for s in sides)
-    return found if is_of_places else []
+    places = [_compared(c) for c in found]
+    numbers = sum(isinstance(s, Const) for s in sides)
+    is_worthwhile = not numbers or (numbers == 1 and any(p is not None and p[1] for p in places))
+    return found if is_worthwhile and None not in places else []
 
 
 def _compared(node: Expr) -> tuple[Index, bool] | None:

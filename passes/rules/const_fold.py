@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fxlite import nn
+from fxlite.graph.few_numbers import FEW_ELEMENTS, made_from_few_numbers
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.ops.op import Op
@@ -40,8 +41,9 @@ def const_fold(
 
     Values of more than ``limit`` bytes are computed only if they are no larger than the weights that
     they are computed from (a permuted weight, for instance); values that merely repeat a smaller one
-    (``expand``, ``full``) are not stored. Random ops and sizes with named dims are not constant, nor
-    are nodes for which ``skip_folding_node_fn`` is true, and nodes that depend on them. The folded
+    (``expand``, ``full``), and large ones that are made from a few numbers (``i <= j`` of two
+    ``arange``), are not stored. Random ops and sizes with named dims are not constant, nor are nodes
+    for which ``skip_folding_node_fn`` is true, and nodes that depend on them. The folded
     buffers no longer follow the weights, so fold after training."""
     fold_constants(gm, limit, skip=skip_folding_node_fn)
 
@@ -166,10 +168,12 @@ def _to_store(constant: dict[Node, str]) -> list[Node]:
     stays in the graph and reads that input's stored value."""
     stays: set[Node] = set()
     kept: list[Node] = []
+    few = made_from_few_numbers(constant)
     for node in reversed(constant):
         if all(user in constant and user not in stays for user in node.users):
             continue
-        if _repeats(node) or isinstance(node.type, tuple):
+        is_made = node in few and (node.type.size > FEW_ELEMENTS or any(u in stays and u in few for u in node.users))
+        if is_made or _repeats(node) or isinstance(node.type, tuple):
             stays.add(node)
         elif node.op != "get_attr":
             kept.append(node)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.state import active_tracer, is_traced
+from fxlite.graph.few_numbers import FEW_ELEMENTS, made_from_few_numbers
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.tensor_type import TensorType
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
-#: The most elements of an array, made of a few numbers, that becomes a constant.
-MOST_ELEMENTS = 4096
 #: Kinds of ops that are never computed while tracing.
 _UNKNOWN = ("random", "opaque", "control")
 
@@ -106,9 +105,11 @@ def fold_known(tracer: Tracer) -> None:
     for node in graph.nodes:
         if _may_be_known(tracer, node) and known.issuperset(node.all_input_nodes):
             known.add(node)
+    few = made_from_few_numbers(n for n in graph.nodes if n in known)
     for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
         readers = [user for user in node.users if user not in known]
-        value = _value(tracer, node) if readers and not _stays(node) else None
+        stays = _is_written(node) or (node in few and node.type.size > FEW_ELEMENTS)
+        value = _value(tracer, node) if readers and not stays else None
         if isinstance(value, np.ndarray | np.generic):
             tracer.origin = (node.scope, node.loc)
             with graph.inserting_before(node):
@@ -121,14 +122,13 @@ def fold_known(tracer: Tracer) -> None:
             graph.erase_node(node)
 
 
-def _stays(node: Node) -> bool:
-    """Whether an array is written into, or is large and made from a few numbers."""
+def _is_written(node: Node) -> bool:
+    """Whether a new array is written into."""
     if node.target.kind != "creation":
         return False
     updates = [user for user in node.users if user.op == "call_function"]
-    is_update = any(
+    return any(
         user.target.kind == "control"
         or ((user.target.writes_part or user.target.kind == "scatter") and user.args[0] is node)
         for user in updates
     )
-    return is_update or node.type.size > MOST_ELEMENTS
