@@ -53,7 +53,9 @@ def vectorize_loops(gm: GraphModule) -> None:
     must write at a place of its own: ``out[i] = ...``, ``out[:, i, 2 * j] = ...``. A loop stays, with a line in the
     ledger, if its number of iterations is computed or may be negative, if a bound changes from one iteration to the
     next (a loop visits only what lies between the bounds), if a call has no form for many iterations, or if values of
-    all iterations would have to be held: beside elementwise calls there may be one reduction or product.
+    all iterations would have to be held: beside elementwise calls there may be one reduction or product. Bounds may
+    change if what is written within them is a product: ``out[i, i:] = out[i:, i] = x[i] @ x[i:].T`` is computed whole,
+    as one product of matrices, which takes less time than half of it row by row.
     """
     _vectorize(gm, gm.graph.guards)
     edit_bodies(gm, lambda body: _vectorize(body, gm.graph.guards))  # the bodies of loops that stay
@@ -140,6 +142,17 @@ class _Value:
         return len(self.sizes) - len(self.loops)
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """Which elements along its only axis an iteration visits: those at the position of a loop plus ``distance`` and
+    after it, or (not ``from_there``) those up to there. ``mask`` is true for them."""
+
+    mask: _Value
+    loop: _Loop
+    distance: int
+    from_there: bool
+
+
 #: Attributes that count axes, give all sizes, or order all axes.
 _AXES = {"axis", "shape", "axes"}
 #: Where an array is written or read: for each loop the axis, the start and the step of its places.
@@ -148,13 +161,13 @@ _At = Mapping[_Loop, tuple[int, Dim, int]]
 
 @dataclass(frozen=True)
 class _Target:
-    """An array that a loop carries, and what is written into it: the array before the loops, if it was read, and
-    the ``writes``, each with its place, the parts for all axes (one for each loop), and the values."""
+    """An array that a loop carries, and what is written into it: the array before the loops, and the places where
+    it was read."""
 
     number: int
     whole: Any
     reads: list[_At]
-    writes: tuple[tuple[_At, tuple[Any, ...], _Value], ...] = ()
+    writes: tuple[_Write, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,6 +180,45 @@ class _Element:
     taken: tuple[tuple[int, _Value], ...] = ()
 
 
+@dataclass(frozen=True)
+class _Bounded:
+    """``values`` within a bound, and elsewhere what an array has at a place."""
+
+    bound: _Bound
+    values: _Value
+    element: _Element
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A write into a carried array: its place, the parts for all axes (one for each loop), and the values; within a
+    ``bound`` only, if there is one."""
+
+    at: _At
+    parts: tuple[Any, ...]
+    values: _Value
+    bound: _Bound | None = None
+
+    def meets(self, other: _Write) -> bool:
+        """Whether two iterations, of which this one writes a part of a row and the other a part of a column, may
+        write the same element."""
+        one, two = self.bound, other.bound
+        if one is None or two is None or one.loop is not two.loop or one.from_there != two.from_there:
+            return True
+        (axis, start, step), (other_axis, other_start, other_step) = self.at[one.loop], other.at[one.loop]
+        if len(self.parts) != 2 or axis == other_axis or (step, other_step) != (1, 1):
+            return True
+        # Positions p and q of the loop: start + p >= q + two.distance, and other_start + q >= p + one.distance.
+        apart, other_apart = shapes.normalize(two.distance - start), shapes.normalize(one.distance - other_start)
+        if type(apart) is not int or type(other_apart) is not int:
+            return True
+        total = apart + other_apart if one.from_there else -apart - other_apart
+        return total < 0 or (total == 0 and apart != 0)
+
+
+_CHANGING_BOUNDS = "it tells which elements lie between bounds that change"
+
+
 class _Nest:
     """Converts the loops of one nest into operations."""
 
@@ -174,6 +226,8 @@ class _Nest:
         self.recorder, self.guards, self.node = recorder, guards, node
         self.loops: list[_Loop] = []
         self.totals = 0  # reductions and products that have the axis of a loop
+        self.products = 0  # products of matrices among them
+        self.is_bounded = False  # whether something is written within bounds that change
 
     def results(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """The results of the outermost loop, as proxies."""
@@ -184,6 +238,8 @@ class _Nest:
         targets = [_Target(n, value, []) for n, value in enumerate(arguments.get("carried", ()))]
         bounds = [_size(self.node.arguments[name]) for name in ("lower", "upper")]
         made = self._loop(self.node.kwargs["body_fn"], bounds, targets, outside)
+        if self.is_bounded and not self.products:
+            raise _Stays(_CHANGING_BOUNDS)
         return tuple(self._written(target) for target in made)
 
     # -- loops -------------------------------------------------------------------------------------
@@ -240,8 +296,10 @@ class _Nest:
             return operands[0][arguments["index"]]
         if isinstance(arguments.get("x"), _Target) and op.writes_part:
             return self._write(call, arguments, env)
-        if isinstance(arguments.get("x"), (_Target, _Element)) and op is lookup("take"):
+        if op is lookup("take") and isinstance(x := arguments.get("x"), (_Target, _Element)) and not self._is_whole(x):
             return self._element(arguments)
+        if op is lookup("where") and isinstance(bound := arguments["condition"], _Bound):
+            return self._bounded(bound, self._read(arguments["x"]), arguments["y"])
         arguments = op.map_tensors(self._read, arguments)
         operands = [v for v in op.tensors(arguments) if isinstance(v, _Value)]
         loops = self._union(operands)
@@ -295,13 +353,14 @@ class _Nest:
 
     def _pointwise(
         self, op: Op, arguments: Mapping[str, Any], operands: Sequence[_Value], loops: tuple[_Loop, ...], call: Node
-    ) -> _Value:
-        if call.type.dtype.is_bool and any(v.places is not None and v.places.own is not None for v in operands):
-            raise _Stays(f"{call.name} tells which elements lie between bounds that change")
+    ) -> Any:
         rank = max(value.rank for value in operands)
         places = self._places(op, arguments, call)
         aligned = op.map_tensors(lambda v: self._aligned(v, loops, rank) if isinstance(v, _Value) else v, arguments)
-        return _Value(self._record(op, aligned), loops, places)
+        made = _Value(self._record(op, aligned), loops, places)
+        if call.type.dtype.is_bool and any(v.places is not None and v.places.own is not None for v in operands):
+            return self._bound(op, arguments, made)
+        return made
 
     def _of_one(self, op: Op, arguments: Mapping[str, Any], value: _Value) -> _Value:
         """A view or a reduction; its attributes must also count the axes of the loops."""
@@ -341,6 +400,7 @@ class _Nest:
                 return _Value(self._record(op, arguments), loops)
         if not op.is_matrix_product or op.is_linear:
             raise _Stays(f"{op.name} has no form for many iterations")
+        self.products += 1
         a, b = arguments["x"], arguments["y"]
         if not b.loops and a.rank == 1 and b.rank <= 2:
             return _Value(op(a.proxy, b.proxy), loops)
@@ -455,14 +515,39 @@ class _Nest:
         if not isinstance(index, _Value) or index.rank:
             raise _Stays("it reads several elements of an array that it writes")
         left = (*part.axes[:axis], *part.axes[axis + 1 :])
-        found = _Element(part.target, left, (*part.taken, (part.axes[axis], index)))
-        loops = {loop for _, taken in found.taken for loop in taken.loops}
-        return self._read(found) if len(loops) == len(self.loops) else found
+        return _Element(part.target, left, (*part.taken, (part.axes[axis], index)))
+
+    def _is_whole(self, value: Any) -> bool:
+        """Whether a part of a carried array is at the places of all loops."""
+        taken = value.taken if isinstance(value, _Element) else ()
+        return len({loop for _, index in taken for loop in index.loops}) == len(self.loops)
+
+    def _bound(self, op: Op, arguments: Mapping[str, Any], mask: _Value) -> _Bound:
+        """The bound that a comparison of a loop's number and of the places along an axis tells."""
+        ends = {"<=": 0, "<": -1, ">=": 0, ">": 1}
+        sides = [_Places(v) if type(v) is int else getattr(v, "places", None) for v in arguments.values()]
+        one, other = sides if len(sides) == 2 else (None, None)
+        if op.symbol in ends and one is not None and other is not None and len(mask.loops) == mask.rank == 1:
+            (loop,), apart = mask.loops, one.plus(other, -1)
+            if apart is not None and type(apart.start) is int and apart.own in (1, -1):
+                # sign * (own - position) + start is <= the end (which "<" and "<=" ask), or >= it
+                sign, is_low = apart.own, op.symbol in ("<=", "<")
+                if apart.steps.get(loop) == -sign:
+                    return _Bound(mask, loop, sign * (ends[op.symbol] - apart.start), is_low == (sign < 0))
+        raise _Stays(_CHANGING_BOUNDS)
+
+    def _bounded(self, bound: _Bound, values: Any, old: Any) -> _Bounded:
+        """What is written within a bound."""
+        if not isinstance(old, _Element) or not isinstance(values, _Value) or values.rank > 1:
+            raise _Stays(_CHANGING_BOUNDS)
+        return _Bounded(bound, values, old)
 
     def _read(self, value: Any) -> Any:
         """A value that a call reads; for a carried array its value before the loops."""
         if isinstance(value, tuple):
             raise _Stays("it reads several results of a call")
+        if isinstance(value, (_Bound, _Bounded)):
+            raise _Stays(_CHANGING_BOUNDS)
         if not isinstance(value, (_Target, _Element)):
             return value
         if isinstance(value, _Target) or value.target.writes:
@@ -489,8 +574,9 @@ class _Nest:
 
     def _write(self, call: Node, arguments: Mapping[str, Any], env: Mapping[Node, Any]) -> _Target:
         """``out[..., i, ...] = values``."""
-        target = arguments["x"]
-        values = self._read(arguments["values"])
+        target, given_values = arguments["x"], arguments["values"]
+        bound = given_values.bound if isinstance(given_values, _Bounded) else None
+        values = self._read(given_values if bound is None else given_values.values)
         given = iter(arguments.get("positions", ()))
         at: dict[_Loop, tuple[int, Dim, int]] = {}
         parts: list[Any] = []
@@ -511,27 +597,41 @@ class _Nest:
         if not isinstance(values, _Value):
             made = self._record(lookup("full"), {"shape": (), "value": values, "dtype": target.whole.type.dtype})
             values = _Value(made)
-        new = at, tuple(parts), values
-        return _Target(target.number, target.whole, target.reads, (*target.writes, new))
+        if bound is not None:
+            self._check_bounded(given_values.element, target, at, parts)
+        write = _Write(at, tuple(parts), values, bound)
+        return _Target(target.number, target.whole, target.reads, (*target.writes, write))
+
+    def _check_bounded(self, element: _Element, target: _Target, at: _At, parts: Sequence[Any]) -> None:
+        """Raise unless a write leaves what it does not write: that was read at the same place, which is one of an
+        axis, and all of another."""
+        read = [self._place(axis, index) for axis, index in element.taken]
+        own = [(part[0], part[3]) for part in parts if isinstance(part, tuple)]
+        if element.target is not target or read != [at] or len(parts) != 2 or own != [(0, 1)]:
+            raise _Stays(_CHANGING_BOUNDS)
+        self.is_bounded = True
 
     def _written(self, target: _Target) -> Any:
         """A carried array after all iterations."""
-        meetings = [*target.reads, *(at for at, _, _ in target.writes)]
-        for at, _, _ in target.writes:
-            for other in meetings:
-                if any(at[loop] != other[loop] for loop in at.keys() & other.keys()):
-                    raise _Stays("iterations read or write at places of others")
+        for write in target.writes:
+            apart = [at for at in target.reads if not _is_same_place(write.at, at)]
+            crossing = [w for w in target.writes if not _is_same_place(write.at, w.at) and write.meets(w)]
+            if apart or crossing:
+                raise _Stays("iterations read or write at places of others")
         return reduce(self._update, target.writes, target.whole)
 
-    def _update(self, x: Any, write: tuple[_At, tuple[Any, ...], _Value]) -> Any:
-        at, parts, values = write
+    def _update(self, x: Any, write: _Write) -> Any:
+        at, parts, values = write.at, write.parts, write.values
         loops = tuple(sorted(at, key=lambda loop: loop.depth))
         sizes = [part[2] for part in parts if isinstance(part, tuple)]
-        proxy = self._aligned(values, loops, len(sizes)) if values.loops else values.proxy
         lead = [loop.count for loop in loops]
         wanted = (*lead, *sizes)
-        if tuple(proxy.type.shape) != wanted:
-            proxy = lookup("expand")(proxy, wanted)
+
+        def for_all(value: _Value) -> Any:
+            found = self._aligned(value, loops, len(sizes)) if value.loops else value.proxy
+            found = found if tuple(found.type.shape) == wanted else lookup("expand")(found, wanted)
+            return found if order == list(range(len(order))) else lookup("permute")(found, tuple(order))
+
         own = iter(range(len(loops), len(wanted)))
         order: list[int] = []
         entries: list[Any] = []
@@ -554,13 +654,22 @@ class _Nest:
                 entries.append(part if type(part) is int else None)
             last = entries[-1]
             is_whole &= isinstance(last, tuple) and last[0] == 0 and last[2] == 1 and shapes.equal(last[1], size)
-        if order != list(range(len(order))):
-            proxy = lookup("permute")(proxy, tuple(order))
+        proxy = for_all(values)
+        if write.bound is not None:
+            old = x
+            for axis, (start, stop, step) in enumerate(entries):
+                old = self._part(old, axis, start, stop, step)
+            proxy = lookup("where")(for_all(write.bound.mask), proxy, old)
         if is_whole:
             return proxy
         if positions:
             return lookup("index_update")(x, proxy, tuple(positions), tuple(entries))
         return lookup("slice_update")(x, proxy, tuple(entries))
+
+
+def _is_same_place(one: _At, other: _At) -> bool:
+    """Whether both are at the same place of each loop."""
+    return all(one[loop] == other[loop] for loop in one.keys() & other.keys())
 
 
 def _size(value: Any) -> Dim | None:

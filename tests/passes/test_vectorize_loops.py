@@ -190,6 +190,36 @@ def added_to(x: Any) -> Any:
     return out
 
 
+def upper_products(x: Any) -> Any:
+    out = np.zeros((x.shape[1], x.shape[1]))
+    for i in range(x.shape[1]):
+        out[i, i:] = x[:, i] @ x[:, i:]
+    return out
+
+
+def lower_products(x: Any) -> Any:
+    out = np.full((x.shape[1], x.shape[1]), 5.0)
+    for i in range(x.shape[1]):
+        found = x[:, i] @ x[:, : i + 1]
+        out[: i + 1, i] = found
+        out[i, : i + 1] = found * i
+    return out
+
+
+def covariances(x: Any) -> Any:
+    out = np.zeros((x.shape[1], x.shape[1]))
+    for i in range(x.shape[1]):
+        out[i:, i] = out[i, i:] = x[:, i] @ x[:, i:] / 3
+    return out
+
+
+def correlations(x: Any) -> Any:
+    out = np.eye(x.shape[1])
+    for i in range(x.shape[1] - 1):
+        out[i + 1 :, i] = out[i, i + 1 :] = x[:, i] @ x[:, i + 1 :]
+    return out
+
+
 INDEPENDENT: dict[Callable[..., Any], tuple[Any, ...]] = {
     rows: (values(6, 3), values(3, 4)),
     product: (values(6, 3), values(3, 4)),
@@ -211,6 +241,10 @@ INDEPENDENT: dict[Callable[..., Any], tuple[Any, ...]] = {
     triangles: (values(3, 4),),
     rows_by_matrices: (values(3, 4, 4), values(4)),
     added_to: (values(4, 3),),
+    upper_products: (values(7, 9),),
+    lower_products: (values(7, 9),),
+    covariances: (values(6, 9),),
+    correlations: (values(7, 9),),
 }
 
 
@@ -378,6 +412,21 @@ def crossing(x: Any) -> Any:
     return out
 
 
+def one_triangle(x: Any) -> Any:
+    out = np.zeros((x.shape[1], x.shape[1]))
+    for i in range(x.shape[1]):
+        out[i, : i + 1] = x[:, i] @ x[:, : i + 1]
+        out[i:, i] = out[i:, i] * 2
+    return out
+
+
+def overlapping(x: Any) -> Any:
+    out = np.zeros((x.shape[1] + 1, x.shape[1] + 1))
+    for i in range(x.shape[1]):
+        out[i + 1, i:-1] = out[i:-1, i] = x[:, i] @ x[:, i:]
+    return out
+
+
 DEPENDENT: dict[Callable[..., Any], tuple[str, tuple[Any, ...]]] = {
     running: ("at places of others", (values(6),)),
     total: ("others may have written", (values(6),)),
@@ -390,6 +439,8 @@ DEPENDENT: dict[Callable[..., Any], tuple[str, tuple[Any, ...]]] = {
     perhaps_negative: ("may be negative", (values(6),)),
     rows_and_elements: ("several iterations|others may have written", (values(5, 4),)),
     crossing: ("at places of others", (values(6),)),
+    one_triangle: ("others may have written|between bounds that change", (values(6, 5),)),
+    overlapping: ("at places of others|between bounds that change", (values(6, 5),)),
 }
 
 
