@@ -19,14 +19,17 @@ from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import Names, SubGraph, bodies_of
 from fxlite.ops.control import BODIES
+from fxlite.ops.indexing import parts_of_update
+from fxlite.ops.op import normalize_axis
 from fxlite.passes.group import Group
 from fxlite.passes.inside import edit_here_and_inside
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.redundant import cse, dce
 from fxlite.passes.rules.simplify import simplify
 from fxlite.scalar.expr import Apply, Expr, Load, conjuncts, index_arithmetic, not_negative, run_time_values
 from fxlite.scalar.index import Given, Index, Var, extremum
-from fxlite.types import dtypes
+from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
 
@@ -104,8 +107,9 @@ def _module(body: SubGraph, inside: Callable[[Node], bool]) -> tuple[GraphModule
 
 # -- what is read of a value -----------------------------------------------------------------------
 def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
-    """Record which part of a value its readers need, such as ``v[i:]`` in the i-th iteration, so that no more of it
-    is computed. ``kept`` values are visible to others and always computed in full."""
+    """Record which part of a value its readers need, such as ``v[i:]`` in the i-th iteration, or the rows that a loop
+    does not write, so that no more of it is computed. ``kept`` values are visible to others and always computed in
+    full."""
     readers: dict[Node, list[Group]] = {}
     for found in groups:
         for node in found.inputs:
@@ -114,6 +118,9 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
         node = found.root
         known = readers.get(node, [])
         if found.kind != "loops" or found.beside is not None or node in kept or not node.type.rank or not known:
+            continue
+        if len(known) == 1 and known[0].kind == "control":
+            found.needed.update(_before_loop(known[0], node))
             continue
         if any(reader.kind != "loops" or reader.root.target.writes_part for reader in known):
             continue
@@ -126,6 +133,46 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
                 first = extremum("max", firsts[0], 0) if firsts else Index.of(0)
                 end = extremum("min", lasts[0], size) if lasts else Index.of(size)
                 found.needed[axis] = first, end
+
+
+def _before_loop(reader: Group, node: Node) -> dict[int, tuple[Index, Index]]:
+    """What a loop needs of an array that it carries and writes row by row, up to the last row or from the first one on:
+    the other rows. An iteration may read rows that iterations before it wrote, and those that none writes."""
+    loop, carried = reader.root, reader.root.arguments.get("carried", ())
+    if loop.target.name != "fori_loop" or [*carried, *loop.arguments["captured"]].count(node) != 1:
+        return {}
+    if node not in carried:
+        return {}
+    (body,) = reader.bodies.bodies.values()
+    x, end = reader.bodies.carried[carried.index(node)], body.results[carried.index(node)]
+    number = known_index(reader.bodies.index)
+    if number is None or not is_call(end, "index_update") or end.args[0] is not x or len(end.users) > 1:
+        return {}
+    sizes, parts = node.type.shape, parts_of_update(end.arguments)
+    axis = parts.index(None)
+    whole = [isinstance(p, tuple) and p[0] == 0 and p[3] == 1 and shapes.equal(p[2], n) for p, n in zip(parts, sizes)]
+    place = known_index(end.arguments["positions"][0])
+    if place is None or whole.count(False) != 1:
+        return {}
+    (variable,) = number.variables()
+    assert isinstance(variable, Given)
+    step = place.coefficient(variable)
+    reads = [user for user in x.users if user is not end]
+    if step is None or step.constant not in (1, -1) or not all(is_call(user, "take") for user in reads):
+        return {}
+    ends = {variable: variable.least}, {variable: variable.extent - 1}
+    lowest, highest = ends if step.constant == 1 else ends[::-1]
+    for user in reads:
+        row = known_index(user.arguments["index"])
+        if row is None or normalize_axis(user.arguments.get("axis", 0), len(sizes)) != axis:
+            return {}
+        distance = (place - row).constant
+        if distance is None or distance * step.constant <= 0 or not Index.of(0) <= row.substitute(lowest):
+            return {}
+    size, start, stop = Index.of(sizes[axis]), place.substitute(lowest), place.substitute(highest) + 1
+    if stop == size and Index.of(0) <= start:
+        return {axis: (Index.of(0), extremum("min", start, size))}
+    return {axis: (extremum("max", stop, 0), size)} if start == 0 else {}
 
 
 #: Indices that are not negative where an expression is read.

@@ -202,3 +202,129 @@ def test_the_inside_of_an_array_is_computed_where_it_is_stored() -> None:
     text = emit(fx.symbolic_trace(smoothed, *given, loops="keep")).functions
     assert "?" not in text and text.count(" / 3.0") == 1
     assert "parallel" not in text  # it is small, and so are the rows around it
+
+
+# -- what a loop writes over -----------------------------------------------------------------------
+def recursive_filter(x: Any) -> Any:
+    y = np.full_like(x, 7.0)
+    y[0] = x[0]
+    y[1] = x[1] - y[0]
+    for i in range(2, x.shape[0]):
+        y[i] = x[i] + 0.5 * y[i - 1] - 0.25 * y[i - 2]
+    z = np.full_like(x, 8.0)
+    z[:, -1] = x[:, 0]
+    for i in range(x.shape[1] - 2, -1, -1):
+        z[:, i] = 0.5 * z[:, i + 1] + y[:, i]
+    y[0] = z[0] * 2
+    for i in range(1, x.shape[0]):
+        y[i] = z[i] + 0.5 * y[i - 1]
+    return y + z
+
+
+def itself_first(x: Any) -> Any:
+    y = x * 2
+    for i in range(1, x.shape[0]):
+        y[i] = y[i] + 0.5 * y[i - 1]
+    return y
+
+
+def next_row(x: Any) -> Any:
+    y = x * 2
+    for i in range(x.shape[0] - 1):
+        y[i] = 0.5 * y[i + 1] + x[i]
+    return y
+
+
+def last_row_first(x: Any) -> Any:
+    y = x * 2
+    for i in range(x.shape[0]):
+        y[i] = 0.5 * y[i - 1] + x[i]  # y[-1] in the first iteration
+    return y
+
+
+def inside_only(x: Any) -> Any:
+    y = x * 2
+    for i in range(1, x.shape[0] - 1):
+        y[i] = 0.5 * y[i - 1] + x[i]
+    return y
+
+
+def part_of_rows(x: Any) -> Any:
+    y = x * 2
+    for i in range(1, x.shape[0]):
+        y[i, 1:] = 0.5 * y[i - 1, 1:] + x[i, 1:]
+    return y
+
+
+def start_is_read_later(x: Any) -> Any:
+    start = x * 2
+    y = start.copy()
+    for i in range(1, x.shape[0]):
+        y[i] = 0.5 * y[i - 1] + x[i]
+    return y, start
+
+
+def row_after_its_write(x: Any) -> Any:
+    y = x * 2
+    total = x[0] * 0
+    for i in range(1, x.shape[0]):
+        y[i] = 0.5 * y[i - 1] + x[i]
+        total = total + y[(i + 3) % x.shape[0]]
+    return y, total
+
+
+LEFT_OUT = (recursive_filter,)
+KEPT = (itself_first, next_row, last_row_first, inside_only, part_of_rows, start_is_read_later, row_after_its_write)
+
+
+@pytest.mark.parametrize("program", [*LEFT_OUT, *KEPT], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_before_a_loop_writes_over_them(program: Callable[..., Any], named: bool) -> None:
+    """Rows that are written before they are read have no value before the loop, all others do."""
+    sets = [(A * k,) for k in (1, 3)]  # the second call finds other numbers in memory
+    agree_on_all(program, sets, types=["f64[N+2,M+2]"] if named else None, loops="keep")
+
+
+@pytest.mark.parametrize("kind", ["f64[24,20]", "f64[N+2,M+2]"])
+def test_rows_that_a_loop_writes_are_not_filled_before(kind: str) -> None:
+    text = emit(fx.symbolic_trace(recursive_filter, kind, loops="keep")).functions
+    assert "7.0" not in text and "8.0" not in text, text
+    for program in KEPT:
+        text = emit(fx.symbolic_trace(program, kind, loops="keep")).functions
+        assert "2.0*" in text.replace(" ", "") or "*2.0" in text.replace(" ", ""), text
+
+
+# -- made from a few numbers -----------------------------------------------------------------------
+@pytest.mark.parametrize(("size", "masks"), [(100, 0), (8, 2)])
+def test_masks_of_positions_are_no_weights(size: int, masks: int) -> None:
+    """Masks of 100 x 100 places take no memory: a kernel compares positions. Small ones are stored."""
+    x = np.random.default_rng(1).normal(size=(6, size))
+    agree(covariance, x, loops="keep")
+    module = fx.compile(fx.symbolic_trace(covariance, x, loops="keep"), backend="c").optimized
+    assert not module.graph.find_nodes(op="call_function", target=fx.ops.fori_loop)
+    assert sum(value.dtype == bool for _, value in module.named_buffers()) == masks
+
+
+def test_large_arrays_of_a_few_numbers_are_no_weights() -> None:
+    def filtered(x: Any) -> Any:
+        y = np.zeros((100, 100))
+        y[:, 3] = 5.0
+        for i in range(1, 100):
+            y[i] = x[i] - 0.5 * y[i - 1] * y[0, 3]
+        return y
+
+    x = np.random.default_rng(1).normal(size=(100, 100))
+    agree(filtered, x, loops="keep")
+    assert not list(fx.symbolic_trace(filtered, x, loops="keep").named_buffers())
+
+
+def test_a_single_place_of_a_row_is_stored_apart() -> None:
+    """The others are filled, without asking for each element where it is."""
+
+    def column(x: Any) -> Any:
+        y = np.zeros((x.shape[0], 100))
+        y[:, 40] = np.exp(x)
+        return y
+
+    agree(column, V)
+    assert "?" not in emit(fx.symbolic_trace(column, "f64[50]")).functions
