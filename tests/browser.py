@@ -10,6 +10,7 @@ import atexit
 import functools
 import importlib.util
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -115,6 +116,33 @@ def in_browser(tmp_path: Path, text: str, script: str) -> Any:
     """What ``script``, the body of a function, returns in the page."""
     with opened(tmp_path, text) as page:
         return page.evaluate(f"() => {{ {HELPERS} {script} }}")
+
+
+#: Netron takes ``eval`` away, which Playwright needs.
+_KEEP_EVAL = 'const own = eval; Object.defineProperty(window, "eval", { get: () => own, set() {} })'
+
+
+@contextmanager
+def in_netron(model: Path, size: tuple[int, int] = (1200, 800), dark: bool = False) -> Iterator[tuple[Any, float]]:
+    """The page of Netron in which a model is open, and the milliseconds that opening took; skips where Netron is not
+    installed."""
+    netron = pytest.importorskip("netron", reason="Netron is not installed: pip install 'fxlite[browser]'")
+    host, port = address = netron.start(str(model), browse=False)
+    try:
+        with window(size, dark) as page:
+            page.add_init_script(_KEEP_EVAL)
+            own = f"http://{host}:{port}/"
+            page.route(lambda url: not url.startswith(own), lambda route: route.abort())  # it asks where its users are
+            page.goto(own)
+            page.click("#message-button")  # consent to cookies
+            start = time.perf_counter()
+            while (shown := page.evaluate("() => document.body.className")) != "default":
+                if "message" in shown or "alert" in shown:
+                    raise AssertionError(page.inner_text("#message-text"))
+                page.wait_for_timeout(10)
+            yield page, 1000 * (time.perf_counter() - start)
+    finally:
+        netron.stop(address)
 
 
 def no_serious_findings(page: Any) -> None:

@@ -143,8 +143,6 @@ _COUNT = """([boxes, picture]) => [
   document.querySelectorAll("*").length,
   (document.querySelector(picture).getBoundingClientRect().height / 900).toFixed(1),
 ]"""
-#: Netron takes ``eval`` away, which Playwright needs.
-_KEEP_EVAL = 'const own = eval; Object.defineProperty(window, "eval", { get: () => own, set() {} })'
 
 
 def beside_netron(folder: Path) -> None:
@@ -152,24 +150,16 @@ def beside_netron(folder: Path) -> None:
     seen."""
     import netron  # type: ignore[import-not-found]
 
-    from tests.browser import opened, serious_findings, window
+    from tests.browser import in_netron, opened, serious_findings
 
     folder.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"Netron {netron.__version__}; boxes, elements, windows high; opens ms; serious findings of axe\n")
     for name in ("resnet50", "bert"):
         gm, size = LOOKED_AT[name](), (1280, 900)
         fx.to_onnx(gm, folder / f"{name}.onnx")
-        host, port = address = netron.start(str(folder / f"{name}.onnx"), browse=False)
         for dark in (False, True):
             seen = f"{name}-{'dark' if dark else 'light'}"
-            with window(size, dark) as page:
-                page.add_init_script(_KEEP_EVAL)
-                page.goto(f"http://{host}:{port}/")
-                page.click("#message-button")  # consent to cookies
-                start = time.perf_counter()
-                while page.evaluate("() => document.body.className") != "default":
-                    page.wait_for_timeout(10)
-                taken = 1000 * (time.perf_counter() - start)
+            with in_netron(folder / f"{name}.onnx", size, dark) as (page, taken):
                 counts = page.evaluate(_COUNT, ["g.node", "#canvas"])
                 page.screenshot(path=folder / f"{seen}-netron.png")
                 sys.stdout.write(f"{seen}, Netron: {counts}; {taken:.0f}; {serious_findings(page)}\n")
@@ -181,7 +171,6 @@ def beside_netron(folder: Path) -> None:
                 counts = page.evaluate(_COUNT, ["#canvas .part", "#canvas"])
                 page.screenshot(path=folder / f"{seen}-fxlite.png")
                 sys.stdout.write(f"{seen}, fxlite: {counts}; {taken:.0f}; {serious_findings(page)}\n")
-        netron.stop(address)
 
 
 # -- times -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.onnx.builder import TO_END, Builder, Value, exports, no
+from fxlite.codegen.onnx.builder import Builder, Value, exports, no
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import product
@@ -28,7 +28,7 @@ def permute(b: Builder, type: TensorType, x: Value, axes: Sequence[int]) -> str:
 
 @exports("expand")
 def expand(b: Builder, type: TensorType, x: Value, shape: Any) -> str:
-    return b.op("Expand", x, b.sizes(type.shape))
+    return b.expand(x, type.shape)
 
 
 @exports("squeeze")
@@ -41,20 +41,14 @@ def unsqueeze(b: Builder, type: TensorType, x: Value, axis: int) -> str:
     return b.op("Unsqueeze", x, b.integers(axis % type.rank))
 
 
-def cut(b: Builder, x: Any, axis: int, start: Any, stop: Any, step: int = 1) -> str:
-    """``x[start:stop:step]`` along one axis."""
-    end = b.integers(TO_END if step > 0 else -TO_END) if stop is None else b.size(stop)
-    return b.op("Slice", x, b.size(start), end, b.integers(axis), None if step == 1 else b.integers(step))
-
-
 @exports("slice")
 def slice_(b: Builder, type: TensorType, x: Value, axis: int, start: Any, stop: Any, step: int) -> str:
-    return cut(b, x, axis % x.type.rank, start, stop, step)
+    return b.cut(x, axis % x.type.rank, start, stop, step)
 
 
 @exports("flip")
 def flip(b: Builder, type: TensorType, x: Value, axis: int) -> str:
-    return cut(b, x, axis % type.rank, -1, None, -1)
+    return b.cut(x, axis % type.rank, -1, None, -1)
 
 
 @exports("roll")
@@ -65,30 +59,23 @@ def roll(b: Builder, type: TensorType, x: Value, shift: int, axis: int) -> str:
         return x.name
     back = shapes.remainder(shift, size)
     middle = size - back
-    return b.op("Concat", cut(b, x, axis, middle, None), cut(b, x, axis, 0, middle), axis=axis)
+    return b.op("Concat", b.cut(x, axis, middle, None), b.cut(x, axis, 0, middle), axis=axis)
 
 
 @exports("unfold")
 def unfold(b: Builder, type: TensorType, x: Value, axis: int, size: Any, step: int) -> str:
     axis %= x.type.rank
-    first, within = (_counting(b, n) for n in (type.shape[axis], type.shape[-1]))
+    first, within = (b.counting(n) for n in (type.shape[axis], type.shape[-1]))
     first = b.op("Unsqueeze", b.op("Mul", first, b.integers(step)), b.integers(1))
     taken = b.op("Gather", x, b.op("Add", first, within), axis=axis)
     order = (*range(axis + 1), *range(axis + 2, type.rank), axis + 1)
     return b.op("Transpose", taken, perm=order)
 
 
-def _counting(b: Builder, size: Any) -> str:
-    """0, 1, ..., size - 1 as i64."""
-    if type(size) is int:
-        return b.constant(np.arange(size))
-    return b.op("Range", b.number(0, dtypes.int64), b.number_of(size), b.number(1, dtypes.int64))
-
-
 @exports("select")
 def select(b: Builder, type: TensorType, x: Value, axis: int, index: Any) -> str:
     at = b.number(index, dtypes.int64) if isinstance(index, int) else b.number_of(index)
-    return b.op("Gather", x, at, axis=axis % x.type.rank)
+    return b.pick(x, axis % x.type.rank, at)
 
 
 @exports("concat")
@@ -126,14 +113,14 @@ def full(b: Builder, type: TensorType, shape: Any, value: Any = None, dtype: Any
         value = 0 if b.kind == "zeros" else 1
     if not isinstance(value, int | float | complex | np.generic):
         number = b.cast(b.number_of(value), dtypes.int64, type.dtype)
-        return b.op("Expand", number, b.sizes(type.shape)) if type.rank else number
+        return b.expand(number, type.shape) if type.rank else number
     if all(isinstance(d, int) for d in type.shape):
         if type.rank == 0:
             return b.number(value, type.dtype)
         if 0 in type.shape:
             return b.constant(np.zeros(type.shape, type.dtype.numpy))
     if type.dtype is dtypes.bfloat16:
-        return b.op("Expand", b.number(value, type.dtype), b.sizes(type.shape))
+        return b.expand(b.number(value, type.dtype), type.shape)
     held = b.onnx.numpy_helper.from_array(np.full(1, value, type.dtype.numpy), "value")
     return b.op("ConstantOfShape", b.sizes(type.shape), value=held)
 
@@ -187,10 +174,10 @@ def gather(b: Builder, type: TensorType, x: Value, index: Value, axis: int) -> s
     """Write a gather. GatherElements takes parts of other axes, while fxlite broadcasts."""
     axis %= type.rank
     source = [s if a == axis else d for a, (s, d) in enumerate(zip(x.type.shape, type.shape))]
-    whole = x.name if tuple(source) == x.type.shape else b.op("Expand", x, b.sizes(source))
+    whole = x.name if tuple(source) == x.type.shape else b.expand(x, source)
     at = _wide(b, index)
     if index.type.shape != type.shape:
-        at = b.op("Expand", at, b.sizes(type.shape))
+        at = b.expand(at, type.shape)
     return b.op("GatherElements", whole, at, axis=axis)
 
 
@@ -205,7 +192,7 @@ def index(b: Builder, type: TensorType, x: Value, indices: Sequence[Any], axis: 
     for value in indices:
         at = _wide(b, value)
         if getattr(getattr(value, "type", None), "shape", ()) != shape:
-            at = b.op("Expand", at, b.sizes(shape))
+            at = b.expand(at, shape)
         rows.append(b.op("Unsqueeze", at, b.integers(common)))
     places = rows[0] if count == 1 else b.op("Concat", *rows, axis=common)
     source = x.name
@@ -230,31 +217,25 @@ def scatter(b: Builder, type: TensorType, x: Any, index: Any, source: Any, axis:
 def update(b: Builder, type: TensorType, x: Any, values: Any, at: Sequence[Any], positions: Sequence[Any] = ()) -> str:
     """Number all elements, slice these numbers as the program slices the array, and scatter the values to the
     numbers that remain."""
-    part = b.reshape(_numbers(b, product(type.shape)), type.shape)
+    total = product(type.shape)
+    part = b.reshape(b.counting(total), type.shape)
     axis, waiting = 0, list(positions)
     for place in at:
         if place is None:
-            part = b.op("Gather", part, _wide(b, waiting.pop(0)), axis=axis)
+            part = b.pick(part, axis, _wide(b, waiting.pop(0)))
         elif isinstance(place, tuple):
             start, stop, step = place
             if (start, stop, step) != (0, None, 1):
-                part = cut(b, part, axis, start, stop, step)
+                part = b.cut(part, axis, start, stop, step)
             axis += 1
         else:
-            part = b.op("Gather", part, b.number_of(place), axis=axis)
-    new = b.op("Expand", b.operand(values, type.dtype), b.op("Shape", part))
-    flat = b.integers(-1)
-    places = b.op("Reshape", part, flat)
-    held = b.op("Reshape", b.operand(x, type.dtype), flat)
-    found = b.op("ScatterElements", held, places, b.op("Reshape", new, flat), axis=0)
+            part = b.pick(part, axis, b.number_of(place))
+    shape = b.shape_of(part)
+    assert shape is not None
+    new = b.reshape(b.expand(b.operand(values, type.dtype), shape), (product(shape),))
+    held = b.reshape(b.operand(x, type.dtype), (total,))
+    found = b.op("ScatterElements", held, b.reshape(part, (product(shape),)), new, axis=0)
     return b.reshape(found, type.shape)
-
-
-def _numbers(b: Builder, total: Any) -> str:
-    if isinstance(total, int) and total <= 64:
-        return b.constant(np.arange(total))
-    end = b.number_of(total)
-    return b.op("Range", b.number(0, dtypes.int64), end, b.number(1, dtypes.int64))
 
 
 # -- along an axis ---------------------------------------------------------------------------------
@@ -281,7 +262,7 @@ def running(b: Builder, type: TensorType, x: Value, axis: int) -> str:
     part = TensorType((*type.shape[:axis], *type.shape[axis + 1 :]), wide)
     limits = (-np.inf, np.inf) if wide.is_float else (np.iinfo(wide.numpy).min, np.iinfo(wide.numpy).max)
     first = {"Mul": 1, "Max": limits[0], "Min": limits[1]}[b.kind]
-    start = b.op("Expand", b.number(first, wide), b.sizes(part.shape))
+    start = b.expand(b.number(first, wide), part.shape)
     order = [axis, *(a for a in range(type.rank) if a != axis)]
     values = b.op("Transpose", b.operand(x, wide), perm=order)
     with b.inside() as nodes:
@@ -294,20 +275,22 @@ def running(b: Builder, type: TensorType, x: Value, axis: int) -> str:
     return b.cast(found, wide, type.dtype)
 
 
-def _ranked(b: Builder, x: Value, k: str, axis: int, largest: bool) -> tuple[str, str]:
+def _ranked(b: Builder, x: Value, k: Any, axis: int, largest: bool) -> list[str]:
     """The values and positions of a TopK."""
     wide = _ranked_type(x.type.dtype)
-    values, places = b.results(2, "TopK", b.operand(x, wide), k, axis=axis, largest=int(largest))
-    return b.cast(values, wide, x.type.dtype), places
+    found = b.results(2, "TopK", b.operand(x, wide), b.size(k), axis=axis, largest=int(largest))
+    shape = (*x.type.shape[:axis], k, *x.type.shape[axis + 1 :])
+    values, places = (b.shaped(shape, name) for name in found)
+    return [b.cast(values, wide, x.type.dtype), places]
 
 
 @exports("argtopk")
 def argtopk(b: Builder, type: TensorType, x: Value, k: Any, axis: int, largest: bool) -> str:
-    return _ranked(b, x, b.size(k), axis % type.rank, largest)[1]
+    return _ranked(b, x, k, axis % type.rank, largest)[1]
 
 
 @exports("argsort", "sort")
 def sort(b: Builder, type: TensorType, x: Value, axis: int) -> str:
     axis %= type.rank
-    found = _ranked(b, x, b.size(type.shape[axis]), axis, False)
+    found = _ranked(b, x, type.shape[axis], axis, False)
     return found[0 if b.kind == "sort" else 1]

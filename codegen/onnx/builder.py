@@ -22,6 +22,7 @@ from fxlite.base.errors import ModelExportError
 from fxlite.base.on_demand import sympy
 from fxlite.graph.node import Node
 from fxlite.importing.onnx.proto import NUMBER_OF, onnx_library
+from fxlite.ops.slicing import slice_bounds
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
 from fxlite.types.shapes import Dim
@@ -106,7 +107,7 @@ def is_single(bound: Mapping[str, Any]) -> bool:
 
 
 #: Elements up to which equal constants are one.
-_SHARED = 64
+SHARED = 64
 #: "To the end" of a slice.
 TO_END = 2**63 - 1
 
@@ -121,6 +122,8 @@ class Builder:
         self.nodes: list[Any] = []
         self.weights: dict[str, np.ndarray[Any, Any]] = {}
         self.types: dict[str, TensorType] = {}
+        #: The shapes of values that ONNX's inference may not see, as their sizes are computed.
+        self.shapes: dict[str, tuple[Dim, ...]] = {}
         self.values: dict[Node, Any] = {}
         #: The node of fxlite that is written: its name, and the kind in its op's row.
         self.result, self.kind = "", ""
@@ -172,7 +175,7 @@ class Builder:
     def constant(self, value: Any, wish: str = "") -> str:
         """Add an initializer; small ones that are equal are shared."""
         array = np.asarray(value)
-        key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= _SHARED and not wish else None
+        key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= SHARED and not wish else None
         if key is not None and key in self._shared:
             return self._shared[key]
         made = self.fresh(wish or f"{self.result or 'value'}_constant")
@@ -291,7 +294,47 @@ class Builder:
 
     def reshape(self, value: Any, sizes: Sequence[Dim]) -> str:
         """A value in another shape."""
-        return self.op("Reshape", value, self.shape(sizes), allowzero=1 if 0 in sizes else None)
+        return self.shaped(sizes, self.op("Reshape", value, self.shape(sizes), allowzero=1 if 0 in sizes else None))
+
+    def expand(self, value: Any, sizes: Sequence[Dim]) -> str:
+        """A value broadcast to a shape."""
+        return self.shaped(sizes, self.op("Expand", value, self.sizes(sizes)))
+
+    def counting(self, size: Dim) -> str:
+        """0, 1, ..., size - 1 as i64."""
+        if isinstance(size, int) and size <= SHARED:
+            return self.constant(np.arange(size))
+        ends = self.number(0, dtypes.int64), self.number_of(size), self.number(1, dtypes.int64)
+        return self.shaped((size,), self.op("Range", *ends))
+
+    def shaped(self, shape: Sequence[Dim], name: str) -> str:
+        """A value whose shape is known here, and not to ONNX's inference."""
+        self.shapes[name] = tuple(shape)
+        return name
+
+    def shape_of(self, value: Any) -> tuple[Dim, ...] | None:
+        """The shape of a value, if it is known here."""
+        if isinstance(value, Value):
+            return value.type.shape
+        held = self.weights.get(value)
+        return self.shapes.get(value) if held is None else held.shape
+
+    def cut(self, x: Any, axis: int, start: Any, stop: Any, step: int = 1) -> str:
+        """``x[start:stop:step]`` along one axis."""
+        end = self.integers(TO_END if step > 0 else -TO_END) if stop is None else self.size(stop)
+        steps = None if step == 1 else self.integers(step)
+        made = self.op("Slice", x, self.size(start), end, self.integers(axis), steps)
+        before = self.shape_of(x)
+        if before is None or step < 0:
+            return made
+        length = slice_bounds(before[axis], start, stop, step)[2]
+        return self.shaped((*before[:axis], length, *before[axis + 1 :]), made)
+
+    def pick(self, x: Any, axis: int, position: str) -> str:
+        """``x[position]`` along one axis, which ends there; the position is an i64 of rank 0."""
+        made = self.op("Gather", x, position, axis=axis)
+        before = self.shape_of(x)
+        return made if before is None else self.shaped((*before[:axis], *before[axis + 1 :]), made)
 
     # -- bodies ---------------------------------------------------------------------------------
     @contextmanager

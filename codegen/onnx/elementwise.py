@@ -8,6 +8,7 @@ from typing import Any
 from fxlite.codegen.onnx.builder import WIDE, Builder, Value, exports, is_array, is_float, is_single, no, type_of
 from fxlite.importing.onnx.registry import counterparts
 from fxlite.types import dtypes
+from fxlite.types.shapes import product
 from fxlite.types.tensor_type import TensorType
 
 #: The first opsets of ops that came later.
@@ -87,7 +88,7 @@ def positions(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool)
     wide = WIDE.get(x.type.dtype, x.type.dtype)
     held, rank = b.operand(x, wide), x.type.rank
     if axis is None:
-        flat = b.op("Reshape", held, b.integers(-1))
+        flat = b.reshape(held, (product(x.type.shape),))
         found = b.op(b.kind, flat, axis=0, keepdims=0)
         return b.op("Reshape", found, b.integers(*[1] * rank)) if keepdims and rank else found
     return b.op(b.kind, held, axis=axis % rank, keepdims=int(keepdims))

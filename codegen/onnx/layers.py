@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.codegen.onnx.arrays import cut
 from fxlite.codegen.onnx.builder import Builder, Value, exports, is_single, type_of
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
@@ -146,10 +145,10 @@ def _unpacked(b: Builder, packed: Value, count: Any) -> str:
     last = b.integers(packed.type.rank)
     pairs = b.op("Concat", b.op("Unsqueeze", low, last), b.op("Unsqueeze", high, last), axis=packed.type.rank)
     shape = (*packed.type.shape[:-1], 2 * packed.type.shape[-1])
-    whole = b.cast(b.op("Reshape", pairs, b.shape(shape)), dtypes.uint8, dtypes.int32)
+    whole = b.cast(b.reshape(pairs, shape), dtypes.uint8, dtypes.int32)
     signed = b.op("Sub", b.op("BitwiseXor", whole, b.number(8, dtypes.int32)), b.number(8, dtypes.int32))
     found = b.cast(signed, dtypes.int32, dtypes.int8)
-    return found if count == shape[-1] else cut(b, found, packed.type.rank - 1, 0, count)
+    return found if count == shape[-1] else b.cut(found, packed.type.rank - 1, 0, count)
 
 
 @exports("unpack_int4")
@@ -180,4 +179,4 @@ def dequantize_weight(
     b: Builder, type: TensorType, weight: Value, scale: Value, shape: Any, bits: int, group_size: Any
 ) -> str:
     count = math.prod(int(s) for s in type.shape[1:])
-    return b.op("Reshape", _floats(b, weight, scale, count, bits, group_size), b.shape(type.shape))
+    return b.reshape(_floats(b, weight, scale, count, bits, group_size), type.shape)

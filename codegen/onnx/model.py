@@ -19,6 +19,7 @@ from fxlite.base.console import write_whole
 from fxlite.base.errors import ArgumentError, FxliteError, ModelExportError, expect
 from fxlite.codegen.onnx import arrays, control, elementwise, layers, products, quantized, scalars
 from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
+from fxlite.codegen.onnx.value_types import with_types
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.pytree import result_leaves
@@ -159,7 +160,7 @@ class _Writer:
         given = [b.info(b.values[n], n.type) for n in self.inputs]
         made = b.onnx.helper.make_graph(nodes, gm.name, given, taken, value_info=inner)
         made.doc_string = f"{gm.name}, written by fxlite."
-        return made
+        return with_types(b, made)
 
     def _results(self) -> list[tuple[str, TensorType]]:
         """The name and type of each result; inputs, weights and values returned twice are copied."""

@@ -115,9 +115,15 @@ def first(b: Builder, x: Value, layout: str) -> str:
     return b.op("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
 
 
-def back(b: Builder, found: str, rank: int, layout: str) -> str:
-    """The result in its layout."""
-    return found if layout == "NCHW" else b.op("Transpose", found, perm=[0, *range(2, rank), 1])
+def back(b: Builder, found: str, type: TensorType, layout: str) -> str:
+    """The result, which has the channels before the window's axes, in its layout."""
+    found = b.shaped(shape_before(type, layout), found)
+    return found if layout == "NCHW" else b.op("Transpose", found, perm=[0, *range(2, type.rank), 1])
+
+
+def shape_before(type: TensorType, layout: str) -> tuple[Any, ...]:
+    """The shape of that result before it is brought into its layout."""
+    return type.shape if layout == "NCHW" else (type.shape[0], type.shape[-1], *type.shape[1:-1])
 
 
 def kernel_of(weight: Value) -> list[int]:
@@ -139,7 +145,7 @@ def conv(
     held = Value(first(b, x, layout), x.type)
     given = [None if v is None else b.operand(v, wide) for v in (held, weight, bias)]
     found = b.op(b.kind, *given, **window(settings, type.rank - 2, kernel_of(weight)))
-    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+    return back(b, b.cast(found, wide, type.dtype), type, layout)
 
 
 @exports(**_by_rank(max_pool="MaxPool", avg_pool="AveragePool"))
@@ -147,7 +153,7 @@ def pool(b: Builder, type: TensorType, x: Value, kernel_size: Any, layout: str =
     wide = pooled(type.dtype) if b.kind == "MaxPool" else computed(type.dtype)
     held = b.cast(first(b, x, layout), x.type.dtype, wide)
     found = b.op(b.kind, held, **_pool_windows(type, x.type, kernel_size, settings, 2 if layout == "NCHW" else 1))
-    return back(b, b.cast(found, wide, type.dtype), type.rank, layout)
+    return back(b, b.cast(found, wide, type.dtype), type, layout)
 
 
 def _pool_windows(type: TensorType, of: TensorType, kernel_size: Any, settings: Mapping[str, Any], start: int) -> Any:
@@ -167,7 +173,8 @@ def _pool_windows(type: TensorType, of: TensorType, kernel_size: Any, settings: 
 def max_pool_positions(b: Builder, type: TensorType, x: Value, kernel_size: Any, **settings: Any) -> str:
     """Convert positions: ONNX counts them in the whole array, fxlite within the channel."""
     held = b.operand(x, pooled(x.type.dtype))
-    _, places = b.results(2, "MaxPool", held, **_pool_windows(type, x.type, kernel_size, settings, 2))
+    found = b.results(2, "MaxPool", held, **_pool_windows(type, x.type, kernel_size, settings, 2))
+    _, places = (b.shaped(type.shape, name) for name in found)
     return b.op("Mod", places, b.size(product(x.type.shape[2:])))
 
 

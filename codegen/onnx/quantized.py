@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fxlite.codegen.onnx.builder import Builder, Value, exports, type_of
-from fxlite.codegen.onnx.products import back, first, kernel_of, numeric_padding, window
+from fxlite.codegen.onnx.products import back, first, kernel_of, numeric_padding, shape_before, window
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
+from fxlite.types.shapes import product
 from fxlite.types.tensor_type import TensorType
 
 
@@ -37,13 +38,13 @@ def _vector(b: Builder, value: Any, dtype: DType, axis: int | None, size: Any) -
         if array.size != 1:
             return b.constant(array)
         if not isinstance(size, int):
-            return b.op("Expand", b.constant(array), b.sizes([size]))
+            return b.expand(b.constant(array), [size])
         return b.constant(np.broadcast_to(array, (size,)))
     name = b.operand(value, dtype)
     if axis is None:
         return name if not value.type.rank else b.op("Reshape", name, b.constant(np.zeros(0, np.int64)))
-    flat = b.op("Reshape", name, b.integers(-1))
-    return flat if value.type.size == size else b.op("Expand", flat, b.sizes([size]))
+    flat = b.reshape(name, (product(value.type.shape),))
+    return flat if value.type.size == size else b.expand(flat, [size])
 
 
 def _linear(b: Builder, kind: str, x: Value, scale: Any, zero: Any, dtype: DType) -> str:
@@ -119,5 +120,6 @@ def int_conv2d(
     zeros = b.number(x_zero_point + more, dtypes.uint8), b.number(less, dtypes.uint8)
     found = b.op("ConvInteger", held, own, *zeros, **window(settings, 2, kernel_of(weight)))
     if bias is not None:
+        found = b.shaped(shape_before(type, layout), found)
         found = b.op("Add", found, b.op("Reshape", bias, b.integers(-1, 1, 1)))
-    return back(b, found, type.rank, layout)
+    return back(b, found, type, layout)

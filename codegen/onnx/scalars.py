@@ -54,7 +54,7 @@ def pointwise(b: Builder, op: Op, arguments: Mapping[str, Any], type: TensorType
     root = op.element(index, op.map_tensors(reader, arguments))
     found = lower(b, root)
     is_spread = not type.rank or any(isinstance(e, Load) for e in expr.walk(root))
-    return found if is_spread else b.op("Expand", found, b.sizes(type.shape))
+    return found if is_spread else b.expand(found, type.shape)
 
 
 def lower(b: Builder, root: Expr) -> str:
