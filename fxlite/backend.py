@@ -7,8 +7,8 @@ shows how to add one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from fxlite.base.checked import public_names
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.facade import above
+from fxlite.base.progress import progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 Stage = Callable[[str], AbstractContextManager[list[str]]]
 
 
-def silent(step: str) -> AbstractContextManager[list[str]]:
-    """A stage that reports nothing."""
-    return nullcontext([])
+@contextmanager
+def silent(step: str) -> Iterator[list[str]]:
+    """A stage that prints nothing. On a terminal, the step is shown while it runs (:mod:`fxlite.base.progress`)."""
+    with progress(step):
+        yield []
 
 
 @dataclass(frozen=True)

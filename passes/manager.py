@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 from fxlite.base.checked import checked_methods
 from fxlite.base.console import Printed
 from fxlite.base.errors import FxliteError, GraphError, expect
+from fxlite.base.progress import progress
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.passes.base import PASSES, Pass, PassError, as_module, as_pass, run_in_place
@@ -212,8 +213,11 @@ class PassManager:
         module.graph._linted = module.graph.journal.version
         self.report = Report([])
         self.validate_constraints()
-        for item in self.passes * self.steps:
-            module = self.run_pass(item, module)
+        with progress("passes", len(self.passes) * self.steps) as work:
+            for item in self.passes * self.steps:
+                work.what = item.name
+                module = self.run_pass(item, module)
+                work.done += 1
         return module
 
     def run_pass(self, item: Pass, module: GraphModule) -> GraphModule:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.progress import progress
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.program.memory import ALIGNMENT
 from fxlite.codegen.runtime.load import aligned_empty
@@ -115,8 +116,12 @@ def make_blob(
         write(data[start : start + size])
         data[start + size : start + -(-size // ALIGNMENT) * ALIGNMENT] = 0
 
-    with ThreadPoolExecutor(usable_cpus()) as pool:  # NumPy releases the GIL while copying
-        list(pool.map(run, jobs))
+    with (
+        progress("pack weights", len(jobs)) as work,
+        ThreadPoolExecutor(usable_cpus()) as pool,  # NumPy releases the GIL while copying
+    ):
+        for _ in pool.map(run, jobs):
+            work.advance()
     return Blob(data, places)
 
 

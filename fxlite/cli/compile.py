@@ -64,8 +64,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     backend.require()
     data = examples.load_data(unique(options.data, "--data"))
     sizes = unique(options.size, "--size")
-    with steps("trace") as step:
-        said = step.said
+    with steps("trace") as (_, said):
         program, module = trace_program(options.program, options.weights, options.input, need_types=True)
         said.append(f"{options.program}, {number_of(len(module.graph), 'node')}")
         weights = [n for n in module.graph.nodes if n.op == "get_attr"]
@@ -76,10 +75,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
             said[-1] += " as the program makes them (no --weights)"
     chosen = find_passes(options.passes)
     if chosen:
-        with steps("passes") as step:
+        with steps("passes") as (_, said):
             before, module = len(module.graph), PassManager(chosen)(module)
             names = ", ".join(p.name for p in chosen)
-            step.said.append(f"{names}: {number_of(before, 'node')} to {len(module.graph)}")
+            said.append(f"{names}: {number_of(before, 'node')} to {len(module.graph)}")
         if not all(p.exactness.kind in ("exact", "allclose") for p in chosen):
             program = module  # it is not meant to compute what the program does
     cases = examples.make_cases(module, sizes, data)
@@ -92,14 +91,14 @@ def run(options: argparse.Namespace, console: Console) -> int:
     function = backend.compile(module, steps.stage, **given)
     checked = _check(backend.language, program, function, cases, steps)
     if checked:
-        with steps("time", len(checked)) as step:
+        with steps("time", len(checked)) as (work, said):
             for item in checked:
                 report.measure(program, function, item)
-                step.advance(item.case.label)
-            step.said.append("NumPy and the compiled model in turns")
-    with steps("write") as step:
+                work.advance(item.case.label)
+            said.append("NumPy and the compiled model in turns")
+    with steps("write") as (_, said):
         _write(options, backend, function, [c.case for c in checked][-2:])
-        step.said.append(f"{options.output}")
+        said.append(f"{options.output}")
     console.print()
     if "autotune" in given:
         show(console, function.tuning)
@@ -129,7 +128,7 @@ def _check(language: str, program: Any, function: Any, cases: list[Case], steps:
         return checked  # it was compiled for another machine
     refused: list[str] = []
     regenerated = python_program(optimize_source(function.graph_module))
-    with steps("check", len(cases)) as step:
+    with steps("check", len(cases)) as (work, said):
         for case in cases:
             functions = [(language, function)]
             if case is cases[-1]:
@@ -142,7 +141,7 @@ def _check(language: str, program: Any, function: Any, cases: list[Case], steps:
                 if not case.is_random:
                     raise
                 refused.append(f"{case.label}: {type(error).__name__}: {error}")
-            step.advance(case.label)
+            work.advance(case.label)
         if not checked:
             raise ProgramError(
                 "the program itself fails on random inputs; give real ones with --data and sizes "
@@ -150,9 +149,9 @@ def _check(language: str, program: Any, function: Any, cases: list[Case], steps:
             )
         both = list(dict.fromkeys((language, "Python")))
         agree = " and ".join(both) + (" agree" if both[1:] else " agrees")
-        step.said.append(f"{agree} with NumPy at {'; '.join(c.case.label for c in checked)}")
+        said.append(f"{agree} with NumPy at {'; '.join(c.case.label for c in checked)}")
         if refused:
-            step.said.append(f"not tried, since NumPy fails: {'; '.join(refused)}")
+            said.append(f"not tried, since NumPy fails: {'; '.join(refused)}")
     return checked
 
 

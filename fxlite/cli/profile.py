@@ -78,9 +78,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
             )
         chosen = None if options.passes == STANDARD else pipeline(options.passes)
         module, given = _subject(options)
-        with steps_aside()("measure") as step:
+        with steps_aside()("measure") as (_, said):
             found = before_after(module, passes=chosen, **given)
-            step.said.append(f"{number_of(len(found), 'pass')} in turns")
+            said.append(f"{number_of(len(found), 'pass')} in turns")
         show(console, found)
         return 0
     if options.cliffs and options.by:
@@ -97,9 +97,9 @@ def measured(options: argparse.Namespace, matmul_precision: str = "highest", aut
     """The profile of the program that the options name. Raises the errors of tracing, loading data and
     running."""
     module, given = _subject(options)
-    with steps_aside()("measure") as step:
+    with steps_aside()("measure") as (_, said):
         found = profile(module, matmul_precision=matmul_precision, autotune=autotune, **given)
-        step.said.append(f"{number_of(len(found.whole_seconds), 'call')} in {found.target.language}")
+        said.append(f"{number_of(len(found.whole_seconds), 'call')} in {found.target.language}")
     return found
 
 
@@ -176,14 +176,14 @@ def report_run(options: argparse.Namespace, console: Console) -> int:
         raise ArgumentError(f"there is no folder {path.parent}")
     find_measured(options.backend or DEFAULT)
     steps = steps_aside()
-    with steps("trace") as step:
+    with steps("trace") as (_, said):
         module, inputs = _program_and_inputs(options)
-        step.said.append(f"{module.name}, {number_of(len(module.graph), 'node')}")
+        said.append(f"{module.name}, {number_of(len(module.graph), 'node')}")
     how = {name: getattr(options, name) for name in ("backend", "profile", "repeat", "threads")}
     found = report(module, inputs=inputs, stage=steps.stage, **how)
-    with steps("page") as step:
+    with steps("page") as (_, said):
         found.to_html(path)
-        step.said.append(str(path))
+        said.append(str(path))
     show(console, Text(str(found)))
     say(console, f"{path} written")
     return 0

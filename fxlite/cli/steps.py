@@ -1,7 +1,7 @@
-"""The steps of long work: a progress bar that says what runs, and a line for each step that is done.
+"""The steps of long work: what runs is shown on a terminal, and a line is printed for each step that is done.
 
 In: the console that the lines are printed to, and the names of steps. Out: lines, even if the output
-is a file or a pipe; on a terminal, also a bar on standard error while a step runs.
+is a file or a pipe; what :mod:`fxlite.base.progress` shows while a step runs.
 """
 
 from __future__ import annotations
@@ -11,62 +11,39 @@ import time
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fxlite.base.console import output_width, show
-
-
-class Step:
-    """A running step: ``said`` is printed when it is done, and ``advance`` moves the progress bar."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self.progress, self.task = progress, task
-        self.said: list[str] = []
-
-    def advance(self, what: str) -> None:
-        """One more part is done; the next is ``what``."""
-        self.progress.advance(self.task)
-        self.progress.update(self.task, what=what)
+from fxlite.base.progress import Work, progress
 
 
 class Steps:
-    """Prints one line for each step of the work; a progress bar says what runs meanwhile."""
+    """Prints one line for each step of the work."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.live = Console(stderr=True, highlight=False)
 
     @contextlib.contextmanager
-    def __call__(self, name: str, parts: int | None = None) -> Iterator[Step]:
-        """``with steps("write") as step: step.said.append("out/")``"""
-        columns = (
-            SpinnerColumn(),
-            TextColumn(name),
-            BarColumn(20),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[what]}"),
-        )
+    def __call__(self, name: str, parts: int | None = None) -> Iterator[tuple[Work, list[str]]]:
+        """``with steps("write") as (work, said): said.append("out/")``: what is said stands in the step's line."""
         start = time.perf_counter()
-        quiet = not self.live.is_terminal
-        with Progress(*columns, console=self.live, transient=True, disable=quiet) as progress:
-            step = Step(progress, progress.add_task(name, total=parts, what=""))
-            yield step
+        said: list[str] = []
+        with progress(name, parts) as work:
+            yield work, said
         seconds = time.perf_counter() - start
         taken = f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
         table = Table.grid(expand=True, padding=(0, 1, 0, 0))
         table.add_column(width=8, style="bold")
         table.add_column(ratio=1)
         table.add_column(justify="right", no_wrap=True, style="dim")
-        table.add_row(name, ", ".join(step.said), taken)
+        table.add_row(name, ", ".join(said), taken)
         show(self.console, table)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[list[str]]:
-        """A step in the form of a ``Stage`` (:mod:`fxlite.backend`): inside, the texts to print about it
-        are appended to a list."""
-        with self(name) as step:
-            yield step.said
+        """A step in the form of a ``Stage`` (:mod:`fxlite.backend`)."""
+        with self(name) as (_, said):
+            yield said
 
 
 def steps_aside() -> Steps:

@@ -20,6 +20,7 @@ import numpy as np
 from fxlite.base.errors import FxliteError, ModelImportError
 from fxlite.base.location import Location, Scope
 from fxlite.base.outside_text import LONGEST_NAME, is_name
+from fxlite.base.progress import Work, progress
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -172,6 +173,7 @@ class Importer:
         self.inputs: dict[str, Any] = {}
         self.known: dict[str, Any] = {}
         self.tracer = Tracer()
+        self.work = Work("import", None)
         self._scopes: dict[str, Scope] = {}
 
     # -- before the trace ----------------------------------------------------------------------
@@ -188,10 +190,10 @@ class Importer:
         self.known[own] = value
         return own
 
-    def trace(self, run: Callable[..., Any], loc: Location | None = None) -> GraphModule:
+    def trace(self, run: Callable[..., Any], parts: int, loc: Location | None = None) -> GraphModule:
         """The graph of ``run(*values)``, which gets a proxy for each input, followed by the known values of the
-        others, in order. ``loc``: the location of nodes outside of any :meth:`step`. Raises ModelImportError and what
-        tracing raises."""
+        others, in order. ``parts``: how many nodes the model has. ``loc``: the location of nodes outside of any
+        :meth:`step`. Raises ModelImportError and what tracing raises."""
 
         def forward(*given: Any) -> Any:
             return run(*given)
@@ -203,7 +205,8 @@ class Importer:
         self.root.__dict__["forward"] = forward
         self.tracer.origin = (None, loc or self.place(0, self.root.__class__.__name__, ""))
         try:
-            self.tracer.trace(self.root, dict(self.known), dict(self.inputs))
+            with progress(f"import {self.root.__class__.__name__}", parts) as self.work:
+                self.tracer.trace(self.root, dict(self.known), dict(self.inputs))
             made = self.tracer.module(type(self.root).__name__)
         finally:
             del self.root.__dict__["forward"]
@@ -232,6 +235,7 @@ class Importer:
         """A context manager: nodes recorded inside come from one node of the model. Errors become a ModelImportError
         that names ``what`` failed (op, node, version of the op), and what is ``wanted`` instead."""
         saved, self.tracer.origin = self.tracer.origin, (scope, loc)
+        self.work.advance(what)
         try:
             yield
         except _MISFITS as error:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from fxlite.base.errors import ArgumentError, ModelImportError, TraceError
+from fxlite.base.progress import progress
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch import eager_quantized
 from fxlite.importing.torch.caches import register_caches
@@ -161,9 +162,14 @@ def _export(
     """The result of torch.export for a module. If the module limits or divides a size, the size is restricted
     accordingly; its other conditions on sizes (``if length != 64``) become assertions of the program."""
     try:
-        return torch.export.export(
-            model, example, named, dynamic_shapes=dynamic_shapes, prefer_deferred_runtime_asserts_over_guards=asserts
-        )
+        with progress("torch.export"):
+            return torch.export.export(
+                model,
+                example,
+                named,
+                dynamic_shapes=dynamic_shapes,
+                prefer_deferred_runtime_asserts_over_guards=asserts,
+            )
     except Exception as error:
         text = str(error)
         refined = _refined(text, dynamic_shapes) if more else None
