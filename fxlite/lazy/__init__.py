@@ -2,7 +2,7 @@
 
 All of NumPy's names are here. Functions return lazy arrays (:class:`Array`), which record operations and are computed
 when their values are needed: by ``print``, ``float()``, ``if``, an index, ``numpy.asarray``. A recorded computation is
-interpreted when its structure first occurs, and runs as compiled code when it occurs again, as in a loop. Writes into
+interpreted at first, and runs as compiled code when its structure occurs often enough, as in a loop. Writes into
 arrays and views have the same effect as in NumPy. Operations without an op of fxlite are computed by NumPy at once;
 :func:`explain` lists them.
 
@@ -41,8 +41,9 @@ def configure(*, backend: str | None = None, compile_after: int | None = None, w
     """Configure how lazy arrays are computed.
 
     ``backend``: the back end of :func:`fxlite.compile`, or "interpreter" to use only NumPy's functions.
-    ``compile_after``: the number of computations of a structure after which it is compiled. ``window``: the largest
-    number of recorded nodes before all live arrays are computed. Raises ArgumentError for other values."""
+    ``compile_after``: the number of computations of a structure after which it is compiled, in place of the point at
+    which interpreting it is estimated to have taken as long as compiling it takes. ``window``: the largest number of
+    recorded nodes before all live arrays are computed. Raises ArgumentError for other values."""
     settings = RECORDER.settings
     if backend is not None:
         if backend != "interpreter":

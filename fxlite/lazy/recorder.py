@@ -2,7 +2,9 @@
 
 In: nodes of a growing graph, which a tracer records as for a program. Out: the values of the nodes that are needed.
 The part of the graph on which they depend is extracted as a graph of its own, and looked up by its structure, which
-is the same in every round of a loop. It is interpreted when it first occurs, and compiled when it occurs again.
+is the same in every round of a loop. It is interpreted at first, and compiled once interpreting it again and again has
+taken about as long as compiling does. This is estimated from the numbers of nodes and elements, not measured, so that a
+script computes the same bits in every run.
 Values are never written into: an array into which the program writes stands for another node afterwards, see
 :mod:`fxlite.tracing.writes`.
 
@@ -31,13 +33,17 @@ from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.writes.aliasing import layout_of
 from fxlite.tracing.writes.shared_memory import Layout, View, contiguous, fresh, root_of
-from fxlite.types.tensor_type import type_of
+from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
     from fxlite.lazy.array import Array
 
 #: The most structures that are remembered.
 MOST_PROGRAMS = 512
+#: What a node costs while it is interpreted, besides its elements, in elements.
+NODE = 5_000
+#: As many elements take about as long to compute as a structure takes to compile (a third of a second).
+COMPILING = 300_000_000
 #: A graph whose arrays all have their values is thrown away from this many nodes on.
 FEW_NODES = 200
 
@@ -47,7 +53,8 @@ class Settings:
     """The settings of :func:`fxlite.lazy.configure`."""
 
     backend: str = "c"
-    compile_after: int = 2
+    #: The number of computations after which a structure is compiled; None: when it is worth it.
+    compile_after: int | None = None
     window: int = 5_000
 
 
@@ -55,8 +62,10 @@ class Settings:
 class _Program:
     """One structure, with the number of its computations and the code that computes it."""
 
+    nodes: int
+    #: What interpreting it once costs, in elements.
+    work: int
     uses: int = 0
-    nodes: int = 0
     compiled: Callable[..., Any] | None = None
     failure: str = ""
 
@@ -217,22 +226,31 @@ class Recorder:
         )
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = _Program(nodes=len(order))
+            types = [
+                t for node in (*inputs, *order) for t in (node.type if isinstance(node.type, tuple) else (node.type,))
+            ]
+            elements = sum(t.size for t in types if isinstance(t, TensorType))
+            program = self._programs[key] = _Program(len(order), NODE * len(order) + elements)
             if len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
         program.uses += 1
         self.computations += 1
-        if program.compiled is None and not program.failure:
-            is_wanted = self.settings.backend != "interpreter"
-            if is_wanted and program.uses >= self.settings.compile_after:
-                self._compile(program, list(inputs), order, outputs)
+        if program.compiled is None and not program.failure and self._is_worth_compiling(program):
+            self._compile(program, list(inputs), order, outputs)
         if program.compiled is None:
             self._interpret(order, outputs)
             return
         results = program.compiled(*[self.values[n] for n in inputs])
         for node, result in zip(outputs, results, strict=True):
             self.values[node] = np.asarray(result)
+
+    def _is_worth_compiling(self, program: _Program) -> bool:
+        if self.settings.backend == "interpreter":
+            return False
+        if self.settings.compile_after is not None:
+            return program.uses >= self.settings.compile_after
+        return program.uses > 1 and program.uses * program.work >= COMPILING
 
     def _interpret(self, order: Sequence[Node], outputs: Sequence[Node]) -> None:
         made: dict[Node, Any] = {}
@@ -343,6 +361,12 @@ def layout_in_memory(value: np.ndarray[Any, Any]) -> Layout:
     long = [s for s, size in zip(strides, value.shape) if size > 1]
     in_order = all(s > 0 for s in long) and long == sorted(long, reverse=True)
     return Layout(strides, in_order)
+
+
+def _elements(node: Node) -> int:
+    """The number of elements of a node's value, or of its values."""
+    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    return sum(int(t.size) for t in types if isinstance(t, TensorType))
 
 
 def _exact(value: Any) -> Any:

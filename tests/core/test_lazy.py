@@ -168,6 +168,18 @@ def test_a_structure_that_comes_again_is_compiled(program: Callable[..., Any]) -
     assert "compiled" in lazy.explain()
 
 
+@pytest.mark.parametrize(("elements", "computations"), [(5, 20_000), (10_000_000, 10)])
+def test_what_is_soon_interpreted_is_compiled_late(elements: int, computations: int) -> None:
+    """Dynamic programming, element by element, has hundreds of small structures, each of which would take longer to
+    compile than the whole script takes."""
+    settings, program = recorder.Settings(), recorder._Program(3, 3 * recorder.NODE + 3 * elements)
+    lazy.RECORDER.settings = settings
+    for program.uses in range(1, computations + 1):
+        if lazy.RECORDER._is_worth_compiling(program):
+            break
+    assert computations // 2 < program.uses <= computations
+
+
 # -- random programs -------------------------------------------------------------------------------
 def _random_program(np: Any, seed: int) -> list[Any]:
     """Views, writes through them, writes of NumPy's own, and looks at values."""
