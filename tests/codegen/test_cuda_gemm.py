@@ -11,11 +11,13 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
+from fxlite.codegen.cuda import gemm
 from fxlite.codegen.cuda.emit import CudaProgram, emit
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.cuda.gemm import ENOUGH, SHAPES, THREADS, chosen
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
+from fxlite.codegen.runtime.launcher import MOST_BLOCKS
 from fxlite.scalar.index import DimVar, Index
 from fxlite.types.agreement import Chain, compare
 from fxlite.types.tensor_type import parse_type
@@ -119,11 +121,14 @@ def test_nan_and_infinity_pass_through_and_do_not_spread() -> None:
     np.testing.assert_array_equal(c, a @ b)
 
 
-def test_more_products_than_a_grid_has_blocks() -> None:
-    made = emitted(lambda a, b: a @ b, "f32[65537,1,1]", "f32[65537,1,2]")
-    a, b = np.arange(65537, dtype=np.float32)[:, None, None], np.full((65537, 1, 2), 2, np.float32)
-    module = launcher(made.source, places()[-1], flags=["-O2"])  # there is more to run than to compile
-    np.testing.assert_array_equal(CudaRunner(made, module)(a, b), a * b)
+def test_more_products_than_a_grid_has_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_BLOCKS[2] == gemm.MAX_GRID_Z
+    monkeypatch.setattr(gemm, "MAX_GRID_Z", 3)
+    made = emitted(lambda a, b: a @ b, "f32[8,1,1]", "f32[8,1,2]")
+    assert [x.grid[2].constant for x in made.launches] == [3]
+    a, b = np.arange(8, dtype=np.float32)[:, None, None], np.full((8, 1, 2), 2, np.float32)
+    for _, module in launchers(made.source):
+        np.testing.assert_array_equal(CudaRunner(made, module)(a, b), a * b)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(70, 5, 17), (128, 64, 64), (64, 130, 128)])
