@@ -488,7 +488,7 @@ static TILE_INLINE void sum_rows_T(
 /* The same, stored to memory: tile[i][j], or added to it. */
 static TILE_INLINE void multiply_rows_T(
     const int rows, const int vectors, const int split, int64_t depth,
-    const T *a, int64_t a_row, const T *b, int64_t b_row, struct ahead ahead, const int adds,
+    const T *a, int64_t a_row, const T *b, int64_t b_row, struct ahead ahead, int adds,
     T *restrict tile)
 {
     T_vec sum[TILE_ROWS][2];
@@ -512,45 +512,35 @@ static TILE_INLINE void multiply_rows_T(
 /* The same for two vectors of a panel, or one, and 1 <= rows <= TILE_ROWS. They are separate
  * functions, so that fewer variables are alive around the inner loops. */
 TILE_FUNCTION static void multiply_pair_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead,
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead, int adds,
     T *restrict tile)
 {
     switch (rows) {
-    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, ahead, 0, tile)
+    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, ahead, adds, tile)
     }
 }
 
 TILE_FUNCTION static void multiply_single_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead,
+    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead, int adds,
     T *restrict tile)
 {
     switch (rows) {
-    ROW_CASES(multiply_rows_T, 1, depth, a, a_row, b, PANEL, ahead, 0, tile)
-    }
-}
-
-/* multiply_pair_T, added to the tile. */
-TILE_FUNCTION static void multiply_pair_add_T(
-    int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead,
-    T *restrict tile)
-{
-    switch (rows) {
-    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, ahead, 1, tile)
+    ROW_CASES(multiply_rows_T, 1, depth, a, a_row, b, PANEL, ahead, adds, tile)
     }
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows PANEL apart), 1 <= rows <= TILE_ROWS. Computes whole vectors: columns from `columns` on
- * hold the products with the rest of the panel. */
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS, or this added to the tile. Computes whole vectors:
+ * columns from `columns` on hold the products with the rest of the panel. */
 static inline void multiply_block_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
-    struct ahead ahead, T *restrict tile)
+    struct ahead ahead, int adds, T *restrict tile)
 {
     for (int j = 0; j < columns; j += 2 * T_lanes) {
         if (columns - j > T_lanes)
-            multiply_pair_T(rows, depth, a, a_row, b + j, ahead, tile + j);
+            multiply_pair_T(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
         else
-            multiply_single_T(rows, depth, a, a_row, b + j, ahead, tile + j);
+            multiply_single_T(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
     }
 }
 
@@ -561,22 +551,6 @@ static inline void add_block_T(
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < columns; j++)
             tile[i * T_panel + j] += part[i * T_panel + j];
-    }
-}
-
-/* multiply_block_T, added to the tile. */
-static inline void multiply_add_T(
-    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
-    struct ahead ahead, T *restrict tile)
-{
-    T part[TILE_ROWS * PANEL];
-    for (int j = 0; j < columns; j += 2 * T_lanes) {
-        if (columns - j > T_lanes) {
-            multiply_pair_add_T(rows, depth, a, a_row, b + j, ahead, tile + j);
-        } else {
-            multiply_single_T(rows, depth, a, a_row, b + j, ahead, part);
-            add_block_T(rows, columns - j, part, tile + j);
-        }
     }
 }
 
@@ -611,10 +585,8 @@ TILE_FUNCTION static void multiply_blocks_T(
     for (int64_t block = 0; block < blocks; block++) {
         const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
         const struct ahead next = {ahead.from + k * ahead.bytes, ahead.bytes};
-        if (block % SUM_BLOCKS == 0)
-            multiply_block_T(rows, columns, steps, a + k, a_row, b + k * PANEL, next, tile);
-        else
-            multiply_add_T(rows, columns, steps, a + k, a_row, b + k * PANEL, next, tile);
+        multiply_block_T(rows, columns, steps, a + k, a_row, b + k * PANEL, next,
+                         block % SUM_BLOCKS > 0, tile);
         if (is_long && (block + 1 == blocks || block % SUM_BLOCKS == SUM_BLOCKS - 1))
             add_tile_T(rows, columns, block + 1 == blocks, tile, totals, left);
     }
@@ -643,7 +615,7 @@ static inline void multiply_tile_T(
 {
     const int64_t most = rows == 1 ? 4 * SUM_STEPS : rows <= 3 ? 2 * SUM_STEPS : SUM_STEPS;
     if (depth <= most)
-        multiply_block_T(rows, columns, depth, a, a_row, b, nothing_ahead(), tile);
+        multiply_block_T(rows, columns, depth, a, a_row, b, nothing_ahead(), 0, tile);
     else
         multiply_blocks_T(rows, columns, depth, most, a, a_row, b, nothing_ahead(), tile);
 }
@@ -659,10 +631,8 @@ static inline void multiply_next_T(
                           adds ? part : total);
         if (adds)
             add_block_T(rows, columns, part, total);
-    } else if (adds) {
-        multiply_add_T(rows, columns, depth, a, a_row, b, ahead, total);
     } else {
-        multiply_block_T(rows, columns, depth, a, a_row, b, ahead, total);
+        multiply_block_T(rows, columns, depth, a, a_row, b, ahead, adds, total);
     }
 }
 
@@ -680,7 +650,7 @@ static void multiply_part_T(
     T tile[TILE_ROWS * PANEL];
     for (int e = 0; block == 0 && e < rows * PANEL; e++)
         total[e] = left[e] = 0;
-    multiply_block_T(rows, columns, depth, a, a_row, b, nothing_ahead(), tile);
+    multiply_block_T(rows, columns, depth, a, a_row, b, nothing_ahead(), 0, tile);
     add_tile_T(rows, columns, block + 1 == blocks, tile, total, left);
     for (int e = 0; block + 1 == blocks && e < rows * PANEL; e++)
         total[e] = tile[e];
