@@ -35,6 +35,7 @@ from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
 from fxlite.codegen.kernel.printer import CPrinter
+from fxlite.codegen.kernel.ranges import range_of
 from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.program.data_sizes import DataSize, with_data_sizes
 from fxlite.codegen.program.program import Program, no_routine, plan
@@ -347,8 +348,8 @@ def _own_call(
 
 
 def loops_call(found: Group, kernel: Kernel, printer: CPrinter, declined: str = "") -> Call:
-    """The call of a function of loops."""
-    text = printer.function(kernel)
+    """The call of a function of loops; without text, of none, if nothing of the value is needed."""
+    text = "" if found.needed and not kernel.body else printer.function(kernel)
     arguments = [b.name for b in kernel.buffers] + [dim_name(d) for d in kernel.dims]
     if printer.uses_error:
         arguments.append("error")
@@ -467,7 +468,10 @@ def form_of(group: Group) -> Form:
     if group.kind == "control":
         beside = group.root.name  # no other group has the same text
     over = tuple((number.get(value), operands.get(operand)) for value, operand in group.taken.items())
-    key = (number[group.root], anchor, beside, over, *parts, *map(_operand_key, operands))
+    looks_up = any(member.target.kind in ("gather", "scatter") for member in group.members)
+    ranges = tuple(map(range_of, operands)) if looks_up else ()  # of integers, whose checks depend on them
+    whole = number[group.root], anchor, beside, over, repr(group.needed), ranges
+    key = (*whole, *parts, *map(_operand_key, operands))
     places = [cuts.get(node, (0, 0)) for node in operands]
     return Form(key, tuple(operands), tuple(p for p, _ in places), tuple(s for _, s in places))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from fxlite.codegen.kernel.ranges import Range, between
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Reduction
 from fxlite.scalar.functions import COMBINATIONS
@@ -23,10 +24,10 @@ from fxlite.types import dtypes
 _ZERO = expr.const(0, dtypes.int64)
 
 
-def checked_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
+def checked_before(value: Expr, space: Sequence[Var], known: Callable[[Load], Range | None]) -> tuple[Expr, Expr]:
     """The value for the loops ``space`` without checks, and the condition that is checked before the loops
     instead. The condition is TRUE if there is none; if it fails, the error is recorded and nothing may be
-    computed."""
+    computed. ``known`` tells what loaded numbers may be."""
     lowest: list[tuple[Index, CheckedIndex]] = []
     highest: list[tuple[Index, CheckedIndex]] = []
     replaced: dict[int, Expr] = {}  # replacements of checked indices
@@ -40,6 +41,9 @@ def checked_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
             node = replace(node, guard=None)
         if not isinstance(node, CheckedIndex) or node.guard is not None:
             return node
+        if is_in_range(node, known):
+            replaced[id(node.operand)] = node.operand
+            return node.operand
         index, is_from_start = _position(node)
         corners = None if index is None else _corners(index)
         if index is None or corners is None or not _is_of_sizes(node.extent):
@@ -66,6 +70,12 @@ def checked_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
     for end, node in highest:
         checks.append(CheckedIndex(dtypes.int64, expr.index_value(end), node.extent, node.where, guard))
     return value, expr.both(*(expr.apply("ge", check, _ZERO) for check in checks))
+
+
+def is_in_range(node: CheckedIndex, known: Callable[[Load], Range | None]) -> bool:
+    """Whether a computed index is surely in range, and counts from the start."""
+    found = between(node.operand, known)
+    return found is not None and found[0] >= 0 and Index.of(found[1]) < node.extent
 
 
 def _is_zero(value: Expr) -> bool:

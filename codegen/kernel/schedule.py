@@ -13,14 +13,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.bounds import checked_before
+from fxlite.codegen.kernel.bounds import checked_before, is_in_range
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -36,8 +36,9 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread, uneven
-from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_of, lower
+from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
+from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.sums import COLUMNS, Columns
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
@@ -83,6 +84,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         value = Apply(value.dtype, "pair", (value, lowered.beside))
     elif group.needed:
         space, value, store = _needed(group.needed, space, value, store)
+        if any(v.extent.constant == 0 for v in space):
+            return finish(name, (output,), [], group)
     if lanes and lowered.beside is None:
         space, value, store = spread(space, _in_words(value), store)
     space, value, store = collapse(space, value, store, shapes, output.name)
@@ -96,7 +99,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         return finish(name, (*lowered.buffers, output), rows, group)
     is_inside: Expr = expr.TRUE
     if lanes:  # on a GPU each thread makes its own checks
-        value, is_inside = checked_before(value, space)
+        value, is_inside = checked_before(value, space, _ranges(group))
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     if lanes:
         value = _computed_once(nest, space, value, store, output)
@@ -109,6 +112,11 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), body, group)
+
+
+def _ranges(group: Group) -> Callable[[Load], Range | None]:
+    """What is known of the integers that a group reads."""
+    return ranges_of({buffer_name(node): node for node in group.reads})
 
 
 def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer) -> Expr:
@@ -435,7 +443,9 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
     copied = expr.cast(state.read(x, group.index), node.type.dtype)
     variables, here = loops_of(index.type)
     position = expr.cast(state.read(index, here), dtypes.int64)
-    checked: Expr = CheckedIndex(dtypes.int64, position, Index.of(node.type.shape[axis]), node.describe())
+    check = CheckedIndex(dtypes.int64, position, Index.of(node.type.shape[axis]), node.describe())
+    is_always = lanes and is_in_range(check, _ranges(group))
+    checked = position if is_always else check
     is_last = node.target.combines == "last"
     put = state.read(source, here) if is_last else expr.cast(state.read(source, here), node.type.dtype.compute)
 
@@ -458,7 +468,7 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
         value = combine(node.target.combines, present, value)
     body: list[Stmt] = [Store(output.name, target, value, accumulate=node.target.combines == "sum")]
     for level in range(len(order), -1, -1):
-        if level == depth:
+        if level == depth and not is_always:
             body = [If(expr.apply("ge", place, expr.const(0, dtypes.int64)), tuple(body))]
         body = [*nest.levels[level], *body]
         if level:

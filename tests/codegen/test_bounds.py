@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.kernel.bounds import checked_before
+from fxlite.codegen.kernel.ranges import ranges_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import CheckedIndex
 from fxlite.scalar.index import Index
@@ -84,7 +85,82 @@ def test_the_ends_that_lie_farthest_out_are_checked() -> None:
         return CheckedIndex(dtypes.int64, expr.index_value(index), extent, "x")
 
     at = [check(Index.of(i) + 1), check(Index.of(i) + 3), check(Index.of(i) - 1)]
-    value, is_inside = checked_before(expr.apply("add", expr.apply("add", at[0], at[1]), at[2]), [i])
+    value, is_inside = checked_before(expr.apply("add", expr.apply("add", at[0], at[1]), at[2]), [i], ranges_of({}))
     assert [n for n in expr.walk(value) if isinstance(n, CheckedIndex)] == [at[2]]
     (made,) = (n for n in expr.walk(is_inside) if isinstance(n, CheckedIndex))
     assert expr.as_index(made.operand) == Index.of(size) + 2
+
+
+# -- numbers that are surely in range --------------------------------------------------------------
+def clipped(x: Any, k: Any) -> Any:
+    return x[np.clip(k, 0, 9)] + x[np.clip(k + 1, 0, 8) + (k > 0)]
+
+
+def through_memory(x: Any, k: Any) -> Any:
+    place = np.clip(k, 2, 9)
+    out = np.zeros(10)
+    np.add.at(out, place, x[0])
+    return out, np.cumsum(place), x[place.reshape(-1, 1)]
+
+
+def of_bytes(table: Any, k: Any) -> Any:
+    return table[k] * 2
+
+
+def histogram(x: Any) -> Any:
+    return np.histogram(x, 10)[0]
+
+
+INTEGERS = np.array([3, -100, 5, 9, 10, 2**62, -(2**63), 0])
+
+
+@pytest.mark.parametrize(
+    ("program", "types", "arguments"),
+    [
+        (clipped, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
+        (through_memory, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
+        (of_bytes, ("f64[256]", "u8[N]"), (numbers(256), np.arange(256, dtype=np.uint8))),
+        (histogram, ("f64[N+1]",), (numbers(100),)),
+    ],
+)
+def test_surely_in_range(program: Any, types: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
+    agree(program, *arguments, types=types)
+    compiled: Any = fx.compile(program, *types, threads=1)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    assert "fx_index(" not in text
+
+
+def test_a_function_without_checks_serves_no_other_index() -> None:
+    """The calls have the same form, but the second one's index may be out of range."""
+
+    def added(x: Any, k: Any, m: Any) -> Any:
+        out, other, place = np.zeros(10), np.zeros(10), np.clip(k, 0, 9)
+        np.add.at(out, place, x)
+        np.add.at(other, m, x)
+        return out, other, np.cumsum(place)
+
+    x, k = numbers(8), INTEGERS
+    agree(added, x, k, np.clip(k, -10, 9), types=["f64[N]", "i64[N]", "i64[N]"])
+    compiled: Any = fx.compile(added, "f64[N]", "i64[N]", "i64[N]", threads=1)
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(x, k, k)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, k: x[np.clip(k, 0, 10)],
+        lambda x, k: x[np.clip(k, -1, 9)],
+        lambda x, k: x[np.clip(k, 0, 9) - (k > 3)],
+        lambda x, k: x[np.clip(k, 0, 5) * 2],
+        lambda x, k: x[np.minimum(k, 9)],
+        lambda x, k: x[np.maximum(k, 0)],
+        lambda x, k: x[np.clip(k, 0, None) + 2**62 + 2**62],
+        lambda x, k: x[np.clip(x, 0, 9).astype(np.int64)[0] + k],
+    ],
+)
+def test_perhaps_not_in_range(program: Any) -> None:
+    """What is one too large, negative, or wraps around is checked."""
+    compiled: Any = fx.compile(program, "f64[10]", "i64[N]", threads=1)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    assert "fx_index(" in text
