@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fxlite.codegen.kernel.bounds import span
+from fxlite.codegen.kernel.bounds import inside, span
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import combine, is_better, neutral, place_in_order
 from fxlite.codegen.kernel.sums import (
@@ -83,6 +83,8 @@ def window_rows(
     along = space[-1]
     is_wide = is_long(reduction)
     checks, checked = _checks_before(reduction, along)
+    if is_wide and not checks:
+        checked = _between_bounds(checked, along)
     if not is_wide and (found := _by_columns(reduction, space, value, store, output, shapes)) is not None:
         return found
     window = _window(joined(checked, shapes) if is_wide and not checks else checked, along, shapes)
@@ -150,6 +152,22 @@ def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reducti
 
     body = expr.transform(reduction.body, change)
     return checks, Reduction(reduction.dtype, reduction.kind, reduction.variables, body) if checks else reduction
+
+
+def _between_bounds(reduction: Reduction, along: Var) -> Reduction:
+    """A sum over one variable, over those of its values for which conditions hold that do not vary along the row: rows
+    below the diagonal, say. Several of them are then added at a time."""
+    bounded, _ = inside(reduction, lambda end: end, frozenset())
+    if len(reduction.variables) > 1 or bounded is reduction:
+        return reduction
+    (variable,) = bounded.variables
+    if along in variable.extent.variables() or not variable.extent.is_polynomial:
+        return reduction
+    if variable.extent.is_nonnegative():
+        return bounded
+    loop = expr.fresh_var(extremum("max", variable.extent, 0))
+    body = expr.substitute_index(bounded.body, {variable: Index.of(loop)})
+    return Reduction(bounded.dtype, bounded.kind, (loop,), body)
 
 
 def _named(index: Index, statements: list[Stmt]) -> Index:

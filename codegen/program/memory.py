@@ -271,7 +271,7 @@ def taken_over(
         return all(not (value in outside or last.get(value, -1) > step) for value in {memory, *holders.get(memory, ())})
 
     for step, group in enumerate(groups):
-        for value, operand in [*candidates(group, kept), *_ending(group, ends)]:
+        for value, operand in [*candidates(group, kept), *_ending(group, ends, stored)]:
             memory = stored.get(operand, operand)
             if value in stored or value.type != memory.type or not (value.type.rank or value in ends):
                 continue
@@ -325,15 +325,16 @@ def _move(value: Node, memory: Node, stored: dict[Node, Node], holders: dict[Nod
         holders.setdefault(memory, set()).add(other)
 
 
-def _ending(group: Group, ends: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
-    """(value, input) for the final value of an owned input, if the group computes it from the same
-    element of the input, or from none."""
+def _ending(group: Group, ends: Mapping[Node, Node], stored: Mapping[Node, Node]) -> list[tuple[Node, Node]]:
+    """(value, operand) for the final value of an owned input, if the group computes it from the same element of one
+    value in the input's memory, or from none."""
     root = group.root
     if group.kind == "control" or group.beside is not None or root not in ends:
         return []
-    reads = group.reads.get(ends[root])
+    there = [node for node in group.reads if stored.get(node, node) is ends[root]] or [ends[root]]
+    reads = group.reads.get(there[0])
     if reads is None or (group.kind == "loops" and reads == [group.index] and not root.target.writes_part):
-        return [(root, ends[root])]
+        return [(root, there[0])] if len(there) == 1 else []
     return []
 
 
