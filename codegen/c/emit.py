@@ -274,7 +274,7 @@ class Source:
                 text += [self.public("\n".join(definition)) + ";", ""]
         text += self._behind_structs()
         for call in self.calls:
-            if call.is_first:
+            if call.is_first and call.text:
                 text += [call.text.rstrip("\n"), ""]
         return "\n".join([*text, self.public(self._functions), ""])
 

@@ -166,7 +166,7 @@ class Steps:
         call = self.calls[number]
         given = ", ".join(self.argument(a, place) for a in self.arguments[number])
         value = f"{call.group.root.name}: {call.group.root.type}"
-        lines = with_note(f"{place.indent}{call.function}({given});", value)
+        lines = with_note(f"{place.indent}{call.function}({given});", value) if call.text else []
         if "error" in call.arguments:
             result = " error->code" if place.own is None else ""
             lines.append(f"{place.indent}if (error->code) return{result};")

@@ -310,9 +310,10 @@ def plan(
             found.bodies = plan_control(found, names, plan_body, inside)
     if is_body:
         program = replace(program, apart=_apart(program))
-    over = {node for found in kept for node in found.taken}  # stored in full, after their operands
-    views = {source for node, source in stored.items() if node not in over}
-    note_needed(kept, {*results, *views, *held, *(writable or ())})
+    if control:
+        over = {node for found in kept for node in found.taken}  # stored in full, after their operands
+        views = {source for node, source in stored.items() if node not in over}
+        note_needed(kept, {*results, *views, *held, *(writable or ())})
     return _with_memory(program, packed)
 
 

@@ -294,6 +294,58 @@ def test_rows_that_a_loop_writes_are_not_filled_before(kind: str) -> None:
         assert "2.0*" in text.replace(" ", "") or "*2.0" in text.replace(" ", ""), text
 
 
+def test_a_function_for_some_rows_serves_no_other_value() -> None:
+    """The start of the loop and the other result have the same form, but only the result is needed in full."""
+
+    def filtered(x: Any, w: Any) -> Any:
+        y, other = x * 2, w * 2
+        for i in range(1, x.shape[0]):
+            y[i] = 0.5 * y[i - 1] + x[i]
+        return y, other
+
+    agree(filtered, A, A + 1, loops="keep")
+
+
+def test_arrays_that_a_loop_writes_over_are_not_filled() -> None:
+    def rows(x: Any) -> Any:
+        y = np.zeros_like(x)
+        total = 0.0
+        for i in range(x.shape[0]):
+            y[i] = x[i] * total
+            total = total * 0.5 + x[i, 0]
+        return y
+
+    agree(rows, A, loops="keep")
+    agree(rows, A, types=["f64[N,M]"], loops="keep")
+    text = emit(fx.symbolic_trace(rows, "f64[24,20]", loops="keep")).functions
+    assert "k0_" not in text and "< 0; ++" not in text, text
+
+
+def test_long_sums_of_known_lengths_ask_for_no_length() -> None:
+    text = emit(fx.symbolic_trace(lambda x: x.sum(), "f64[5000]")).functions
+    assert "if (5000" not in text and "5000 - block" in text, text
+
+
+# -- sums of rows below the diagonal, and what follows in place ------------------------------------
+def triangular_product(a: Any, b: Any, alpha: Any) -> Any:
+    for i in range(b.shape[0]):
+        for j in range(b.shape[1]):
+            b[i, j] += np.dot(a[i + 1 :, i], b[i + 1 :, j])
+    b *= alpha
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_below_the_diagonal_are_added_several_at_a_time(named: bool) -> None:
+    """They begin at the diagonal, and the product is scaled where it lies."""
+    rng = np.random.default_rng(2)
+    given = rng.normal(size=(140, 140)) / 30, rng.normal(size=(140, 37)), np.float64(1.5)
+    types = ["f64[N+2,N+2]", "f64[N+2,M+2]", "f64"] if named else [fx.types.type_of(value) for value in given]
+    agree(triangular_product, *given, types=types, rungs=("graph", "c"), loops="keep")
+    compiled: Any = fx.compile(fx.symbolic_trace(triangular_product, *types, loops="keep"), backend="c", threads=1)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    assert "r += 4" in text and "if (i_ + 1" not in text and "fx_copy" not in text, text
+
+
 # -- made from a few numbers -----------------------------------------------------------------------
 @pytest.mark.parametrize(("size", "masks"), [(100, 0), (8, 2)])
 def test_masks_of_positions_are_no_weights(size: int, masks: int) -> None:
