@@ -31,8 +31,8 @@ import numpy as np
 import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.codegen.runtime.cache import cache_folder, file_digest, intact_file, mark_used, publish
+from fxlite.importing.narrow import widened
 from fxlite.importing.onnx.model import TABLE, coverage
-from fxlite.importing.onnx.proto import widened
 from fxlite.importing.onnx.registry import Unknown
 from fxlite.types.tensor_type import type_of
 

@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -712,6 +713,57 @@ def test_special_functions_where_little_is_left() -> None:
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
+def test_bessel_functions_of_the_second_kind_and_zeta() -> None:
+    """Those of torch have eight digits between 2 and 10, and are compared with mpmath's, too."""
+
+    class Functions(nn.Module):
+        def forward(self, x: Any, q: Any) -> Any:
+            return torch.special.bessel_y0(x), torch.special.bessel_y1(x), torch.special.zeta(x[:, None], q)
+
+    x = torch.tensor([0, 1e-300, 1e-9, 1e-3, 0.5, 0.9, 1.0, 1.5, 2, 3.7, 5, 9, 24.5, 25.5, 60, 1e3, -1, math.nan])
+    q = torch.tensor([-3.5, -2.0, -0.25, 0.0, 1e-3, 0.5, 1, 2.5, 9, 30, 1e4])
+    x, q = x.double(), q.double()
+    gm = fx.from_torch(Functions(), x, q)
+    with np.errstate(all="ignore"):
+        found = gm(x.numpy(), q.numpy())
+    for values, expected, near in zip(found, Functions()(x, q), (1e-6, 1e-6, 1e-10)):
+        np.testing.assert_allclose(values, expected.numpy(), rtol=near)
+    for order in (0, 1):
+        exact = [float(mpmath.bessely(order, float(v))) for v in x[1:-2]]
+        np.testing.assert_allclose(found[order][1:-2], exact, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(fx.compile(gm)(x.numpy(), q.numpy())[2], found[2], rtol=1e-10)
+
+
+@pytest.mark.parametrize("order", [-1, 0, 1, 2, 7])
+def test_orthogonal_polynomials(order: int) -> None:
+    kinds = [f"{k}chebyshev_polynomial_{n}" for k in ("", "shifted_") for n in "tuvw"]
+    kinds += ["hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]
+
+    class Functions(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return tuple(getattr(torch.special, kind)(x, order) for kind in kinds)
+
+    x = torch.linspace(0.05, 0.95, 7).double()
+    for found, expected, kind in zip(fx.from_torch(Functions(), x)(x.numpy()), Functions()(x), kinds):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-9, atol=1e-12, err_msg=kind)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_reductions_of_segments(reduce: str, initial: float | None) -> None:
+    class Segments(nn.Module):
+        def forward(self, x: Any, lengths: Any) -> Any:
+            return (
+                torch.segment_reduce(x, reduce, lengths=lengths, initial=initial),
+                torch.segment_reduce(x[:, 0], reduce, offsets=torch.tensor([0, 1, 5, 6]), initial=initial),
+            )
+
+    x, lengths = torch.randn(6, 2), torch.tensor([2, 0, 3, 1])
+    gm = fx.from_torch(Segments(), x, lengths)
+    for run in (gm, fx.compile(gm)):
+        close(run(x.numpy(), lengths.numpy()), Segments()(x, lengths))
+
+
 def test_incomplete_gamma_functions() -> None:
     """Also for large arguments, at the ends of their ranges, and outside."""
 
@@ -1063,8 +1115,7 @@ class Scaled(nn.Module):
         (lambda x: x.to_sparse_csr(), r"is not dense \(torch\.sparse_csr\): give x\.to_dense\(\)"),
         (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), r"is quantized \(torch\.qint8\): .*pt2e"),
         (lambda x: torch.nested.nested_tensor([x, x]), "is nested: give torch.nested.to_padded_tensor"),
-        (lambda x: x.to(torch.float8_e4m3fn), r"no dtype for torch\.float8_e4m3fn; .*\.to\(torch\.bfloat16\)"),
-        (lambda x: x.to(torch.float8_e4m3fnuz), r"no dtype for torch\.float8_e4m3fnuz; .*\.to\(torch\.bfloat16\)"),
+        (lambda x: x.view(torch.float4_e2m1fn_x2), r"no dtype for torch\.float4_e2m1fn_x2; .*\.to\(torch\.bfloat16\)"),
         (lambda x: torch.complex(x, x).to(torch.complex32), r"no dtype for torch\.complex32; .*complex64"),
     ],
 )
@@ -1077,6 +1128,91 @@ def test_tensors_that_are_no_arrays_say_what_to_do(kind: Any, message: str) -> N
         fx.from_torch(Scaled(x), tensor)
     with pytest.raises(ModelImportError, match=f"the weight scale .*{message}"):
         fx.from_torch(Scaled(tensor), x)
+
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
+
+
+class Float8Linear(nn.Module):
+    """Weights of float8 with scales of blocks, as models are published; what goes in is rounded, too, if ``both``."""
+
+    def __init__(self, dtype: Any, both: bool) -> None:
+        super().__init__()
+        weight = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 8)
+        self.weight = nn.Parameter((weight / self.scale).to(dtype), requires_grad=False)
+        self.dtype, self.both = dtype, both
+
+    def forward(self, x: Any) -> Any:
+        if self.both:
+            x = x.to(self.dtype).reshape(-1, 8).to(torch.float32)
+        return F.linear(x, self.weight.to(torch.float32) * self.scale), self.weight.t()[1:3].to(torch.bfloat16)
+
+
+def right(model: Any, x: Any) -> None:
+    """Check the graph and C, which get and give arrays, against torch."""
+    gm = fx.from_torch(model, x)
+    for run in (gm, fx.compile(gm)):
+        close(run(x.numpy()), model(x))
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_is_held_in_float32(dtype: Any, both: bool) -> None:
+    right(Float8Linear(dtype, both), torch.randn(3, 8) * 20)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_float8_is_rounded_as_torch_does(dtype: Any) -> None:
+    """Each element, what lies between two of them, and what is too large or too small."""
+    elements = torch.arange(256, dtype=torch.uint8).view(dtype).to(torch.float32)
+    finite = elements[elements.isfinite()].sort().values
+    between = [finite[1:] * part + finite[:-1] * (1 - part) for part in (0.25, 0.5, 0.75)]
+    far = torch.tensor([1e9, -1e9, float("inf"), float("-inf"), float("nan"), 449.0, 464.5, 241.0, 6.2e4, 1e-9, -1e-9])
+    x = torch.cat([elements, *between, far])
+
+    class Rounds(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(dtype).to(torch.float32), torch.full_like(x[:2], 0.3, dtype=dtype).to(torch.float32)
+
+    gm = fx.from_torch(Rounds(), x)
+    want = [v.numpy() for v in Rounds()(x)]
+    for run in (gm, fx.compile(gm)):
+        for value, wanted in zip(run(x.numpy()), want, strict=True):
+            np.testing.assert_array_equal(value, wanted)
+            same = ~np.isnan(wanted)
+            np.testing.assert_array_equal(np.signbit(value)[same], np.signbit(wanted)[same])
+
+
+def test_products_of_float8() -> None:
+    class Scaled8(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(16, 32).to(torch.float8_e4m3fn), requires_grad=False)
+            self.register_buffer("scale", torch.tensor(0.5))
+
+        def forward(self, x: Any) -> Any:
+            step = x.abs().max() / 448
+            q = (x / step).to(torch.float8_e4m3fn)
+            return torch._scaled_mm(q, self.weight.t(), step, self.scale, out_dtype=torch.float32)
+
+    right(Scaled8(), torch.randn(16, 32))
+
+
+def test_what_float8_does_not_have() -> None:
+    class Bits(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(torch.float8_e5m2).view(torch.uint8)
+
+    with pytest.raises(ModelImportError, match=r"the bits of torch\.float8_e5m2 are not at hand"):
+        fx.from_torch(Bits(), torch.ones(3))
+
+    class Powers(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(torch.float8_e8m0fnu).to(torch.float32)
+
+    with pytest.raises(ModelImportError, match=r"does not round to torch\.float8_e8m0fnu"):
+        fx.from_torch(Powers(), torch.ones(3))
 
 
 def test_modules_that_cannot_be_exported_say_what_to_do() -> None:

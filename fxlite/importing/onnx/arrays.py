@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
+from fxlite.importing import narrow
+from fxlite.importing.narrow import cast
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import (
     MICROSOFT,
@@ -19,7 +20,6 @@ from fxlite.importing.onnx.registry import (
     as_sizes,
     axis_of,
     broadcast,
-    cast,
     is_named,
     is_sizes,
     onnx_op,
@@ -243,7 +243,7 @@ def converted(n: Call, x: Any, wanted: np.dtype[Any]) -> Any:
         x = n.proxy(x)
     if wanted == held:
         return x
-    wide = proto.widened(wanted)
+    wide = narrow.widened(wanted)
     if wide == wanted:
         return x.astype(wanted)
     saturate = n["saturate"] is None or bool(n["saturate"])
@@ -256,7 +256,7 @@ def bit_cast(n: Call, x: Any) -> Any:
     wanted = proto.element(n["to"], "the result")
     if not is_traced(x):
         return np.asarray(x).view(wanted)
-    if proto.widened(wanted) != wanted:
+    if narrow.widened(wanted) != wanted:
         raise n.refuse(f"bits are read as {wanted}, a type that fxlite holds in a wider one")
     return ops.bitcast(x, wanted)
 
@@ -267,60 +267,7 @@ def rounded(n: Call, x: Any, wanted: np.dtype[Any], saturate: bool, mode: str) -
     Values that are too large become the largest element, or without ``saturate`` infinity or NaN."""
     (x,) = n.proxies((x,))
     if "int" in wanted.name:
-        return n.stored_as(_integer(x, wanted), wanted)
+        return n.stored_as(narrow.integer(x, wanted), wanted)
     x = cast(x, np.float32)
-    found = _power_of_two(x, mode) if wanted.name == "float8_e8m0fnu" else _float(x, wanted, saturate)
+    found = narrow.power_of_two(x, mode) if wanted.name == "float8_e8m0fnu" else narrow.rounded(x, wanted, saturate)
     return n.stored_as(found, wanted)
-
-
-def _integer(x: Any, wanted: np.dtype[Any]) -> Any:
-    """The low bits of an integer; a float is truncated first."""
-    info = ml_dtypes.iinfo(wanted)
-    count = int(info.max) - int(info.min) + 1
-    whole = cast(np.trunc(x) if np.dtype(x.dtype).kind in "fV" else x, np.int32)
-    low = np.bitwise_and(whole, count - 1)
-    if info.min < 0:
-        low = np.where(np.greater(low, int(info.max)), low - count, low)
-    return cast(low, np.int8 if info.min < 0 else np.uint8)
-
-
-def _float(x: Any, wanted: np.dtype[Any], saturate: bool) -> Any:
-    """Rounded to the spacing of the type's elements around each value."""
-    info = ml_dtypes.finfo(wanted)
-    largest, digits = float(info.max), int(info.nmant)
-    lowest = int(info.minexp)
-    magnitude = np.abs(x)
-    safe = np.where(np.isfinite(x), np.maximum(magnitude, np.float32(2.0**lowest)), np.float32(1.0))
-    spacing = np.exp2(cast(cast(ops.exponent(safe), np.int32) - 1 - digits, np.float32))
-    found = np.round(np.where(np.isfinite(x), x, np.float32(0.0)) / spacing) * spacing
-    has_infinity = wanted.name == "float8_e5m2"
-    is_float4 = wanted.name == "float4_e2m1fn"
-    beyond = np.greater(np.abs(found), np.float32(largest))
-    sign = np.copysign(np.float32(1.0), x)
-    edge = sign * np.float32(largest)
-    nan = np.float32(np.nan)
-    if saturate or is_float4:
-        found = np.where(np.logical_or(beyond, np.isinf(x)), edge, found)
-    else:
-        outside = sign * np.float32(np.inf) if has_infinity else nan
-        found = np.where(np.logical_or(beyond, np.isinf(x)), outside, found)
-    if "fnuz" in wanted.name:
-        found = np.where(np.equal(found, 0), np.float32(0.0), found)  # the type has no negative zero
-    else:
-        found = np.copysign(found, x)
-    return np.where(np.isnan(x), np.float32(-0.0) if is_float4 else nan, found)
-
-
-def _power_of_two(x: Any, mode: str) -> Any:
-    """A value rounded to float8_e8m0, whose elements are powers of two without a sign."""
-    magnitude = np.maximum(np.abs(x), np.float32(2.0**-126))
-    exponent = cast(ops.exponent(magnitude), np.int32) - 1
-    low = np.exp2(cast(exponent, np.float32))
-    if mode == "up":
-        found = np.where(np.greater(magnitude, low), low * np.float32(2.0), low)
-    elif mode == "nearest":
-        found = np.where(np.greater_equal(magnitude, low * np.float32(1.5)), low * np.float32(2.0), low)
-    else:
-        found = low
-    found = np.minimum(found, np.float32(2.0**127))
-    return np.where(np.isnan(x), np.float32(np.nan), found)

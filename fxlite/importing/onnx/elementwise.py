@@ -10,7 +10,8 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
-from fxlite.importing.onnx.registry import MICROSOFT, Call, as_sizes, cast, counterparts, is_sizes, onnx_op, rank, same
+from fxlite.importing.narrow import cast
+from fxlite.importing.onnx.registry import MICROSOFT, Call, as_sizes, counterparts, is_sizes, onnx_op, rank, same
 from fxlite.types import dtypes, shapes
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
+from fxlite.importing.narrow import cast
 from fxlite.importing.onnx.products import window
-from fxlite.importing.onnx.registry import Call, axis_of, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import Call, axis_of, onnx_op, rank, shape
 from fxlite.types.shapes import NamedDim
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import MICROSOFT, Call, cast, is_one, onnx_op, rank, shape
+from fxlite.importing.narrow import cast
+from fxlite.importing.onnx.registry import MICROSOFT, Call, is_one, onnx_op, rank, shape
 from fxlite.tracing.capture.control import scan
 
 

@@ -19,6 +19,7 @@ from fxlite.base.checked import checked
 from fxlite.base.errors import ArgumentError, FxliteError, ModelImportError
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
+from fxlite.importing import narrow
 from fxlite.importing.importer import Importer, Names, valid_name
 from fxlite.importing.onnx import (
     arrays,
@@ -87,7 +88,7 @@ def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = ""
         own = {n: order[importer.names.of(n, "input")] for n in names}
         for value in inputs:
             stored = _element(value)
-            if stored is not None and is_traced(own[value.name]) and stored != proto.widened(stored):
+            if stored is not None and is_traced(own[value.name]) and stored != narrow.widened(stored):
                 walk.stored_as(own[value.name], stored)
         results = walk.run(read.graph.node, outputs, ChainMap({**env, **own}))
         found = [_result(walk, v) for v in results]
@@ -134,7 +135,7 @@ def _result(walk: Walk, value: Any) -> Any:
 def _weight(importer: Importer, tensors: proto.Tensors, tensor: Any) -> np.ndarray[Any, Any]:
     """A weight as the value that nodes read. If fxlite lacks its dtype, it is widened when it is first read."""
     array = tensors.read(tensor)
-    if array.dtype.kind in "OUS" or proto.widened(array.dtype) != array.dtype:
+    if array.dtype.kind in "OUS" or narrow.widened(array.dtype) != array.dtype:
         return array
     return importer.weights.add(tensor.name or "weight", array)
 
@@ -223,7 +224,7 @@ def _declare(importer: Importer, value: Any, given: Any, is_given: bool, dims: _
             f"ONNX: the input {value.name!r} has no shape; give its type, sizes={{{value.name!r}: 'f32[B,3,224,224]'}}"
         )
     sizes = tuple(dims.of(d, value.name, axis) for axis, d in enumerate(kind.tensor_type.shape.dim))
-    importer.add_input(value.name, TensorType(sizes, dtype(proto.widened(stored))))
+    importer.add_input(value.name, TensorType(sizes, dtype(narrow.widened(stored))))
 
 
 # -- coverage --------------------------------------------------------------------------------------

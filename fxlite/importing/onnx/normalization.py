@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
+from fxlite.importing.narrow import cast
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, onnx_op, rank, shape
 
 
 def _flat_before_13(n: Call, x: Any, function: Callable[..., Any]) -> Any:

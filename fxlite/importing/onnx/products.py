@@ -10,8 +10,9 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.errors import number_of
+from fxlite.importing.narrow import cast
 from fxlite.importing.onnx import proto
-from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, same, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_one, onnx_op, rank, same, shape
 from fxlite.types.shapes import NamedDim
 
 # -- products --------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import ml_dtypes
 import numpy as np
 
 from fxlite.base.errors import ModelImportError, number_of
-from fxlite.types import dtypes
 
 
 def onnx_library() -> Any:
@@ -55,16 +54,6 @@ def element(number: int, what: str) -> np.dtype[Any]:
         name = "text (string)" if number == TEXT else f"the element type {number}"
         raise ModelImportError(f"ONNX: {what} holds {name}, for which fxlite has no dtype")
     return found
-
-
-def widened(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which a value is computed: float32 for float8 and float4, 8-bit integers for those of fewer bits;
-    any other dtype itself."""
-    if dtype in dtypes.BY_NUMPY or dtype.kind in "OUS":
-        return dtype
-    if "int" in dtype.name:
-        return np.dtype(np.uint8 if dtype.name.startswith("u") else np.int8)
-    return np.dtype(np.float32)
 
 
 # -- the file --------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.state import is_traced
+from fxlite.importing import narrow
+from fxlite.importing.narrow import cast
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.arrays import rounded
 from fxlite.importing.onnx.layers import self_attended
 from fxlite.importing.onnx.products import average_pool, padded, window
-from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, cast, is_one, onnx_op, rank, shape
+from fxlite.importing.onnx.registry import MICROSOFT, Call, axis_of, is_one, onnx_op, rank, shape
 from fxlite.tracing.capture.known import known_value
 
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -63,7 +65,7 @@ def quantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
 def _quantized(n: Call, x: Any, scale: Any, zero_point: Any, wanted: np.dtype[Any]) -> Any:
     low, high = _limits(wanted)
     wide = np.dtype(x.dtype)
-    if proto.widened(wanted) in _BYTES and wide == np.float32 and scale.dtype == np.float32:
+    if narrow.widened(wanted) in _BYTES and wide == np.float32 and scale.dtype == np.float32:
         name = "i8" if low < 0 else "u8"
         limits = {} if wanted in _BYTES else {"qmin": low, "qmax": high}
         if scale.node.op != "get_attr":  # the op multiplies by the reciprocal instead of dividing
@@ -74,7 +76,7 @@ def _quantized(n: Call, x: Any, scale: Any, zero_point: Any, wanted: np.dtype[An
     ratio = np.round(cast(x / cast(scale, x.dtype), np.float64))
     offset = 0.0 if zero_point is None else cast(zero_point, np.float64)
     return n.stored_as(
-        cast(np.minimum(np.maximum(ratio + offset, float(low)), float(high)), proto.widened(wanted)), wanted
+        cast(np.minimum(np.maximum(ratio + offset, float(low)), float(high)), narrow.widened(wanted)), wanted
     )
 
 

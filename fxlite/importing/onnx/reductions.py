@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fxlite import ops
-from fxlite.importing.onnx.registry import Call, axis_of, cast, is_sizes, onnx_op, rank
+from fxlite.importing.narrow import cast
+from fxlite.importing.onnx.registry import Call, axis_of, is_sizes, onnx_op, rank
 
 
 def _axes(n: Call, x: Any, given: Any) -> tuple[int, ...] | None:

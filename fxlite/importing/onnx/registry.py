@@ -20,7 +20,6 @@ from fxlite.ops.op import REGISTRY, Op
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
-from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -223,11 +222,3 @@ def broadcast(value: Any, sizes: tuple[Any, ...]) -> Any:
 def settled(found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array of sizes, as int64 if all of them are numbers."""
     return found if any(map(is_named, found.flat)) else found.astype(np.int64)
-
-
-def cast(value: Any, dtype: Any) -> Any:
-    """A value cast to another dtype as in NumPy; unchanged if it already has that dtype."""
-    wanted = np.dtype(dtype)
-    if value.dtype == wanted:
-        return value
-    return value.astype(dtypes.dtype(wanted).numpy if is_traced(value) else wanted)

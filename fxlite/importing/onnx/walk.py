@@ -21,6 +21,7 @@ from fxlite.base.location import Location, Scope
 from fxlite.base.on_demand import is_expression
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.graph import Node
+from fxlite.importing import narrow
 from fxlite.importing.importer import Importer, scope_path
 from fxlite.importing.onnx import proto
 from fxlite.importing.onnx.registry import TABLE, Call, Row, is_sizes, settled
@@ -156,7 +157,7 @@ class Walk:
         found = _as_values(row.function(call, *given))
         if row.moves and values and values[0] is not None and not isinstance(values[0], list):
             kept = self.dtype_of(values[0])
-            if kept != proto.widened(kept):
+            if kept != narrow.widened(kept):
                 for value in found:
                     self.stored_as(value, kept)
         return found
@@ -269,7 +270,7 @@ class Walk:
         if self.is_short(value):
             return self.importer.as_proxy(value).astype(np.int32)
         if isinstance(value, np.ndarray) and _is_narrow(value):
-            return self.stored_as(self.importer.as_proxy(value.astype(proto.widened(value.dtype))), value.dtype)
+            return self.stored_as(self.importer.as_proxy(value.astype(narrow.widened(value.dtype))), value.dtype)
         return self.importer.as_proxy(value)
 
     def dtype_of(self, value: Any) -> np.dtype[Any]:
@@ -301,7 +302,7 @@ _TRACE = "pkg.torch.onnx.stack_trace"
 
 
 def _is_narrow(value: np.ndarray[Any, Any]) -> bool:
-    return bool(proto.widened(value.dtype) != value.dtype)
+    return bool(narrow.widened(value.dtype) != value.dtype)
 
 
 def _listed(text: str) -> list[str]:

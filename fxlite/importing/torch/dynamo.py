@@ -25,7 +25,7 @@ from fxlite.base.facade import above
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch.exported import program_of
 from fxlite.importing.torch.run import graph_of
-from fxlite.importing.torch.table import array_of, tensor_of
+from fxlite.importing.torch.table import NARROW, array_of, tensor_of
 
 _said: set[str] = set()
 
@@ -154,6 +154,8 @@ class _Inputs(torch.nn.Module):
             if isinstance(value, torch.SymInt):
                 self.results.append(self._computed(value.node.expr, [fakes[i] for i in self.moving]))
             elif isinstance(value, torch.Tensor):
+                if value.dtype in NARROW:
+                    raise ModelImportError(f"a result is of {value.dtype}, which is float32 here")
                 self.results.append(None)
             elif value is None or type(value) is int:
                 self.results.append(functools.partial(_constant, value))

@@ -316,12 +316,66 @@ def _searchsorted(
     return cast(op("searchsorted")(x, values, "right" if right else "left"), c.dtype)
 
 
+@aten("segment_reduce")
+def _segment_reduce(
+    c: Call,
+    data: Any,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
+    """A reduction of each segment of the first axis, which its length or its first and next offset give."""
+    segments = lengths if lengths is not None else offsets
+    if segments is None or rank_of(segments) != 1 or axis:
+        raise c.refuse("segments that are not given by lengths or offsets along the first axis")
+    ends = op("cumsum")(cast(lengths, dtypes.int64), 0) if lengths is not None else cast(offsets, dtypes.int64)[1:]
+    starts = ends - cast(lengths, dtypes.int64) if lengths is not None else cast(offsets, dtypes.int64)[:-1]
+    rows = op("arange")(0, shape_of(data)[0], 1, dtypes.int64)
+    inside = op("logical_and")(rows >= starts[:, None], rows < ends[:, None])
+    inside = inside.reshape(*shape_of(inside), *[1] * (rank_of(data) - 1))
+    neutral = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}[reduce]
+    found = op("sum" if reduce == "mean" else reduce)(op("where")(inside, data[None], neutral), (1,))
+    if initial is not None:
+        start = {"sum": np.add, "mean": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[reduce]
+        found = start(found, initial)
+    if reduce == "mean":
+        count = cast((ends - starts).reshape(-1, *[1] * (rank_of(data) - 1)), c.dtype)
+        found = found / count if initial is None else op("where")(count > 0, found / op("maximum")(count, 1), initial)
+    return cast(found, c.dtype)
+
+
 # -- products --------------------------------------------------------------------------------------
 @aten("mm", "bmm", "matmul", "mv", "dot", "linalg_matmul", "vdot")
 def _matmul(c: Call, x: Any, y: Any) -> Any:
     if c.name == "vdot" and dtype_of_value(x).is_complex:
         x = op("conj")(x)
     return op("matmul")(cast(x, c.dtype), cast(y, c.dtype))
+
+
+@aten("_scaled_mm")
+def _scaled_mm(
+    c: Call,
+    x: Any,
+    y: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """The product of float8 matrices, with a scale for each, or for each of its rows or columns."""
+    if scale_result is not None:
+        raise c.refuse("a scale of the result")
+    if any(rank_of(s) == 2 and 1 not in shape_of(s) for s in (scale_a, scale_b)):
+        raise c.refuse("scales of blocks")
+    found = op("matmul")(x, y) * scale_a * scale_b
+    return cast(found if bias is None else found + bias, c.dtype)
 
 
 @aten("_grouped_mm", "transformers.grouped_mm_fallback")

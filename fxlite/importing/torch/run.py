@@ -26,10 +26,22 @@ from fxlite.base.errors import DTypeError, ModelImportError, TraceError
 from fxlite.base.location import Location, is_own_file
 from fxlite.base.state import is_traced
 from fxlite.graph.graph_module import GraphModule
+from fxlite.importing import narrow
 from fxlite.importing.importer import Importer
 from fxlite.importing.torch import elementwise, indexing, layers, linalg, quantized, reductions, shaping, special
 from fxlite.importing.torch.exported import Program, Sizes, decomposed, program_of
-from fxlite.importing.torch.table import DTYPES, Call, array_of, as_array, dtype_of_value, entry_of, is_array, op
+from fxlite.importing.torch.table import (
+    DTYPES,
+    NARROW,
+    Call,
+    array_of,
+    as_array,
+    dtype_of,
+    dtype_of_value,
+    entry_of,
+    is_array,
+    op,
+)
 from fxlite.nn.module import Module
 from fxlite.ops.op import REGISTRY, Op
 from fxlite.ops.slicing import larger, never_negative, smaller
@@ -370,7 +382,7 @@ class Run:
         if with_axis:
             changed = [v is not None and len(v.shape) != e.dim() for v, e in zip(value, expected)]
             value = [op("reshape")(v, tuple(e.shape)) if c else v for v, e, c in zip(value, expected, changed)]
-        found = [_fitted(v, e) for v, e in zip(value, expected)]
+        found = [_rounded(node, _fitted(v, e), e) for v, e in zip(value, expected)]
         return found if isinstance(node.meta.get("val"), (tuple, list)) else found[0]
 
     def _place(self, node: Any) -> Location | None:
@@ -412,8 +424,8 @@ def _with_axis(node: Any, args: list[Any]) -> list[Any]:
 def _fitted(value: Any, expected: Any) -> Any:
     if value is None or not isinstance(expected, torch.Tensor):
         return value
-    if expected.dtype in DTYPES and is_array(value):
-        wanted = DTYPES[expected.dtype]
+    if expected.dtype in DTYPES.keys() | NARROW.keys() and is_array(value):
+        wanted = dtype_of(expected.dtype)
         if dtype_of_value(value) is not wanted:
             value = op("cast")(value, dtype=wanted)
     if isinstance(value, np.generic):
@@ -422,6 +434,17 @@ def _fitted(value: Any, expected: Any) -> Any:
     if len(own) != len(theirs) or any(type(o) is int and type(t) is int and o != t for o, t in zip(own, theirs)):
         raise TraceError(f"torch gives {list(theirs)}, and the op here {list(own)}")
     return value
+
+
+def _rounded(node: Any, value: Any, expected: Any) -> Any:
+    """A result that torch stores in a dtype of :data:`NARROW`, rounded as there, unless an operand has it already."""
+    wanted = getattr(expected, "dtype", None)
+    operands = [getattr(n.meta.get("val"), "dtype", None) for n in node.all_input_nodes]
+    if value is None or wanted not in NARROW or wanted in operands:
+        return value
+    if NARROW[wanted].name == "float8_e8m0fnu":
+        raise TraceError(f"fxlite does not round to {wanted}; compute the scales in float32, and store those")
+    return narrow.rounded(narrow.cast(value, np.float32), NARROW[wanted], saturate=wanted is torch.float8_e4m3fn)
 
 
 def _memory_of(tensor: Any) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import fxlite.nn.functional as F
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.importing.torch.table import (
+    NARROW,
     Call,
     along,
     aten,
@@ -50,6 +51,9 @@ def _view(c: Call, x: Any, size: Any, *_: Any) -> Any:
 
 @aten("view.dtype")
 def _view_dtype(c: Call, x: Any, dtype: Any) -> Any:
+    for one in (dtype, c.node.args[0].meta["val"].dtype):
+        if one in NARROW:
+            raise c.refuse(f"the bits of {one} are not at hand, as its values are held in float32; use .to(...)")
     return x.view(c.dtype.numpy)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fxlite as fx
-from fxlite.importing.torch.table import Call, aten, cast, op
+from fxlite.importing.torch.table import Call, as_array, aten, cast, op
 from fxlite.tracing.functions.special import erfc, log_gamma, reflected, scaled_erfc
 from fxlite.types import dtypes
 
@@ -90,6 +90,73 @@ def _polygamma(c: Call, n: Any, x: Any) -> Any:
     return cast(_derivative(x, n) if n else _digamma(x), c.dtype)
 
 
+@aten("special_zeta")
+def _zeta(c: Call, x: Any, q: Any) -> Any:
+    """Hurwitz's zeta function, a sum of ``(q + k) ** -x``: at least ten numbers up to 10 or more one by one, and Euler
+    and Maclaurin's formula for the rest."""
+    x, q = np.broadcast_arrays(*(c.run.importer.as_proxy(as_array(v, dtypes.float64)) for v in (x, q)))
+    found, at = q * 0.0, q
+    for _ in range(10):
+        found, at = found + at**-x, at + 1.0
+    found, at = fx.while_loop(
+        lambda found, at: op("any")(at < 10.0),
+        lambda found, at: (op("where")(at < 10.0, found + at**-x, found), op("where")(at < 10.0, at + 1.0, at)),
+        (found, at),
+    )
+    power = at**-x
+    found = found + power * (at / (x - 1.0) + 0.5)
+    factor = power * x / at
+    for k, number in enumerate(_BERNOULLI, 1):
+        found = found + number / math.factorial(2 * k) * factor
+        factor = factor * (x + (2.0 * k - 1.0)) * (x + 2.0 * k) / (at * at)
+    is_whole = op("eq")(op("floor")(q), q)
+    found = op("where")(q <= 0.0, op("where")(is_whole, math.inf, found), found)
+    undefined = op("logical_and")(q <= 0.0, op("ne")(op("floor")(x), x))
+    found = op("where")(op("logical_and")(undefined, op("logical_not")(is_whole)), math.nan, found)
+    return cast(op("where")(op("eq")(x, 1.0), math.inf, op("where")(x < 1.0, math.nan, found)), c.dtype)
+
+
+#: The largest order of a polynomial, which is unrolled.
+_LARGEST_ORDER = 100
+#: Orthogonal polynomials: ``(a, b)`` of the one of order 1, ``a * x + b``.
+_FIRST = {
+    "chebyshev_polynomial_t": (1.0, 0.0),
+    "chebyshev_polynomial_u": (2.0, 0.0),
+    "chebyshev_polynomial_v": (2.0, -1.0),
+    "chebyshev_polynomial_w": (2.0, 1.0),
+    "hermite_polynomial_h": (2.0, 0.0),
+    "hermite_polynomial_he": (1.0, 0.0),
+    "laguerre_polynomial_l": (-1.0, 1.0),
+    "legendre_polynomial_p": (1.0, 0.0),
+}
+
+
+def _following(name: str, k: int) -> tuple[float, float, float]:
+    """``(a, b, c)`` of the polynomial of order k + 1: ``(a * x + b)`` times that of order k, less ``c`` times that
+    before."""
+    return {
+        "hermite_polynomial_h": (2.0, 0.0, 2.0 * k),
+        "hermite_polynomial_he": (1.0, 0.0, 1.0 * k),
+        "laguerre_polynomial_l": (-1.0 / (k + 1), (2.0 * k + 1) / (k + 1), k / (k + 1)),
+        "legendre_polynomial_p": ((2.0 * k + 1) / (k + 1), 0.0, k / (k + 1)),
+    }.get(name, (2.0, 0.0, 1.0))
+
+
+@aten(*(f"special_{kind}{name}" for kind in ("", "shifted_") for name in _FIRST if not kind or "chebyshev" in name))
+def _orthogonal(c: Call, x: Any, n: Any) -> Any:
+    if not isinstance(n, int) or n > _LARGEST_ORDER:
+        raise c.refuse(f"an order that is not an integer up to {_LARGEST_ORDER}")
+    name, x = c.name.removeprefix("special_"), cast(x, dtypes.float64)
+    if name.startswith("shifted_"):
+        name, x = name.removeprefix("shifted_"), 2.0 * x - 1.0
+    slope, start = _FIRST[name]
+    before, found = x * 0.0 + (1.0 if n >= 0 else 0.0), slope * x + start
+    for k in range(1, n):
+        slope, start, less = _following(name, k)
+        before, found = found, (slope * x + start) * found - less * before
+    return cast(found if n >= 1 else before, c.dtype)
+
+
 @_special("erfinv special_erfinv")
 def _erfinv(y: Any) -> Any:
     """A rational approximation followed by two steps of Newton's method, as in torch."""
@@ -130,9 +197,9 @@ def _ndtri(p: Any) -> Any:
 
 
 # -- Bessel functions: means over a circle, for which the trapezoidal rule is exact, or Hankel's series ------------
-def _turns(x: Any) -> tuple[Any, Any]:
+def _turns(x: Any, count: int = 64) -> tuple[Any, Any]:
     """The arguments that are near 0 (others limited), with an axis for the angles of a circle; and these angles."""
-    return op("minimum")(x, _FAR)[..., None], np.arange(64) * (2 * math.pi / 64)
+    return op("minimum")(x, _FAR)[..., None], np.arange(count) * (2 * math.pi / count)
 
 
 def _hankel(x: Any, order: int) -> list[Any]:
@@ -158,12 +225,34 @@ def _j(x: Any, order: int) -> Any:
     size = op("abs")(x)
     near, turns = _turns(size)
     found = op("mean")(op("cos")(order * turns - near * np.sin(turns)), (-1,))
-    terms = _hankel(size, order)
-    turn = size - (order / 2 + 0.25) * math.pi
-    even, odd = (sum((-1) ** k * term for k, term in enumerate(terms[first::2])) for first in (0, 1))
-    far = (even * op("cos")(turn) - odd * op("sin")(turn)) * op("sqrt")(2 / (math.pi * size))
-    found = op("where")(size <= _FAR, found, far)
+    found = op("where")(size <= _FAR, found, _far(size, order)[0])
     return _odd(x, found * op("sign")(x), 0.5 * x * (1 - x * x / 8)) if order else found
+
+
+def _far(x: Any, order: int) -> tuple[Any, Any]:
+    """The Bessel functions of the first and second kind of large arguments."""
+    turn = x - (order / 2 + 0.25) * math.pi
+    even, odd = (sum((-1) ** k * t for k, t in enumerate(_hankel(x, order)[first::2])) for first in (0, 1))
+    size, cos, sin = op("sqrt")(2 / (math.pi * x)), op("cos")(turn), op("sin")(turn)
+    return (even * cos - odd * sin) * size, (even * sin + odd * cos) * size
+
+
+def _y(x: Any, order: int) -> Any:
+    """The Bessel function of the second kind: near 0 Neumann's series of those of the first kind (Abramowitz and
+    Stegun, 9.1.88 and 9.1.89), whose orders are summed before the mean over the circle."""
+    near, turns = _turns(op("maximum")(x, 1e-300), 128)
+    orders = range(1, 32)
+    if order:
+        weights = sum((-1) ** k * (2 * k + 1) / (k * (k + 1)) * np.sin((2 * k + 1) * turns) for k in orders)
+        others = op("mean")(weights * op("sin")(near * np.sin(turns)), (-1,))
+    else:
+        weights = sum((-1) ** k * 2 / k * np.cos(2 * k * turns) for k in orders)
+        others = op("mean")(weights * op("cos")(near * np.sin(turns)), (-1,))
+    start = near[..., 0]
+    found = (op("log")(start / 2) + np.euler_gamma - order) * _j(start, order) - others
+    found = (found - _j(start, 0) / start if order else found) * (2 / math.pi)
+    found = op("where")(x <= _FAR, found, _far(x, order)[1])
+    return op("where")(op("eq")(x, 0.0), -math.inf, op("where")(x < 0.0, math.nan, found))
 
 
 def _odd(x: Any, found: Any, near: Any) -> Any:
@@ -176,6 +265,7 @@ def _enter(order: int) -> None:
     name = f"special_i{order} special_modified_bessel_i{order}"
     _special(name if order else f"i0 {name}")(lambda x: _scaled_i(x, order) * op("exp")(op("abs")(x)))
     _special(f"special_bessel_j{order}")(lambda x: _j(x, order))
+    _special(f"special_bessel_y{order}")(lambda x: _y(x, order))
 
 
 for _order in (0, 1):

@@ -5,7 +5,8 @@ target. An entry gets a :class:`Call` and the arguments of ATen's schema, with p
 for the values of nodes.
 
 Tensors on the CPU and arrays are converted into each other over the same memory. NumPy's own conversion does not
-support bfloat16 and float8; these are passed as integers of their size and read as types of ml_dtypes.
+support bfloat16 and float8; these are passed as integers of their size and read as types of ml_dtypes. Tensors of
+float8, which fxlite lacks, become arrays of float32.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ from fxlite.types.shapes import NamedDim
 #: fxlite's dtype for each of torch's.
 DTYPES: dict[Any, DType] = {getattr(torch, own.numpy.name): own for own in dtypes.ALL}
 TORCH = {own: theirs for theirs, own in DTYPES.items()}
-_AS_INTEGERS = {
-    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
-    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+#: Dtypes of torch that fxlite lacks, as those of ml_dtypes; float32 holds their elements.
+NARROW = {
+    getattr(torch, name): np.dtype(getattr(ml_dtypes, name))
+    for name in "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()
 }
 
 
 def dtype_of(torch_dtype: Any) -> DType:
     """fxlite's dtype for a torch dtype. Raises DTypeError if there is none."""
+    if torch_dtype in NARROW:
+        return dtypes.float32
     if torch_dtype not in DTYPES:
         other = "complex64" if torch_dtype.is_complex else "bfloat16" if torch_dtype.is_floating_point else "int8"
         raise DTypeError(f"fxlite has no dtype for {torch_dtype}; convert it before, with .to(torch.{other})")
@@ -52,26 +55,27 @@ def why_no_array(tensor: Any) -> str:
         return f"is quantized ({tensor.dtype}): give x.dequantize(), or quantize the model by torchao or pt2e"
     if tensor.layout is not torch.strided:
         return f"is not dense ({tensor.layout}): give x.to_dense()"
-    if tensor.dtype not in DTYPES:
-        try:
-            dtype_of(tensor.dtype)
-        except DTypeError as error:
-            return f"cannot be an array: {error}"
+    try:
+        dtype_of(tensor.dtype)
+    except DTypeError as error:
+        return f"cannot be an array: {error}"
     return ""
 
 
 def array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """An array over a tensor's memory; a tensor on another device is copied. Raises DTypeError for a tensor that is
-    not dense, or has no values."""
+    """An array over a tensor's memory; a tensor on another device, or of float8, is copied. Raises DTypeError for a
+    tensor that is not dense, or has no values."""
     plain = tensor.detach()
-    if plain.dtype not in _AS_INTEGERS and (problem := why_no_array(plain)):
+    if problem := why_no_array(plain):
         raise DTypeError(f"a tensor {problem}")
     if plain.is_meta:
         raise DTypeError("a tensor on the device meta has no values: load the weights, or give it values, first")
     plain = plain.cpu().resolve_conj().resolve_neg()
-    if plain.dtype in _AS_INTEGERS:
-        integer, own = _AS_INTEGERS[plain.dtype]
-        return plain.view(integer).numpy().view(own)  # type: ignore[no-any-return]
+    if plain.dtype in NARROW:
+        narrow: np.ndarray[Any, Any] = plain.view(torch.uint8).numpy().view(NARROW[plain.dtype])
+        return narrow.astype(np.float32)
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return plain.numpy()  # type: ignore[no-any-return]
 
 
