@@ -121,6 +121,44 @@ def test_a_size_that_must_be_a_number_is_named() -> None:
     assert fx.from_onnx(parser.parse_model(HEAD + text), sizes={"T": 10})(floats(1, 10)).shape == (1, 13)
 
 
+SEQUENCE = """g (float[4, 2] x) => (float[A, B] y) {
+    split = Constant<value=%s>()
+    s = SplitToSequence<axis=0>(x, split)
+    p = Constant<value=int64 {%s}>()
+    y = %s
+}"""
+
+
+@pytest.mark.parametrize(("position", "kept"), [(0, [1, 2, 3]), (1, [0, 3]), (2, [0, 1, 2]), (-1, [0, 1, 2])])
+def test_positions_in_sequences(position: int, kept: list[int]) -> None:
+    """Of parts of 1, 2 and 1 rows, one is left out."""
+    call = "ConcatFromSequence<axis=0>(e)\n"
+    text = SEQUENCE % ("int64[3] {1, 2, 1}", position, call)
+    right(text.replace("y = ", "e = SequenceErase(s, p) y = "), lambda x: x[kept], floats(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("split", "position", "call", "said"),
+    [
+        ("int64[1] {2}", 0, "SequenceAt(s, p)", r"sizes \[2\] do not make up an axis of size 4"),
+        ("int64[2] {5, -1}", 0, "SequenceAt(s, p)", r"sizes \[5, -1\] do not make up"),
+        ("int64 {0}", 0, "SequenceAt(s, p)", "parts of 0 elements"),
+        ("int64 {2}", 2, "SequenceAt(s, p)", "has 2 elements, and no position 2"),
+        ("int64 {2}", -3, "SequenceAt(s, p)", "has 2 elements, and no position -3"),
+    ],
+)
+def test_sequences_without_such_parts(split: str, position: int, call: str, said: str) -> None:
+    with pytest.raises(ModelImportError, match=said):
+        fx.from_onnx(parser.parse_model(HEAD + SEQUENCE % (split, position, call)))
+
+
+def test_parts_of_constants_make_up_their_axis() -> None:
+    text = "g (float[2] x) => (float[A] y) { c = Constant<value=float[4] {1, 2, 3, 4}>() "
+    text += "n = Constant<value=int64[2] {1, 1}>() a, b = Split<axis=0>(c, n) y = Add(x, b) }"
+    with pytest.raises(ModelImportError, match=r"sizes \[1, 1\] do not make up an axis of size 4"):
+        fx.from_onnx(parser.parse_model(HEAD + text))
+
+
 @pytest.mark.parametrize("largest", [0, 1])
 def test_topk_takes_nan_for_the_largest(largest: int) -> None:
     text = f"""g (float[1,6] x) => (float[1,4] y, int64[1,4] at) <int64[1] k = {{4}}> {{

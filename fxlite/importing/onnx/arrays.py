@@ -5,6 +5,7 @@ rounds."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -124,9 +125,17 @@ def split(n: Call, x: Any, parts: Any = None) -> Any:
         each = -(-length // count)
         sizes = [each] * (length // each) + ([length % each] if length % each else [])
         sizes += [0] * (count - len(sizes))
+    return in_parts(n, x, sizes, axis)
+
+
+def in_parts(n: Call, x: Any, sizes: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    """The parts of these sizes along an axis, which they make up."""
+    length = shape(x)[axis]
+    if not any(map(is_named, (length, *sizes))) and (sum(sizes) != length or min(sizes, default=0) < 0):
+        raise n.refuse(f"parts of the sizes {[int(s) for s in sizes]} do not make up an axis of size {length}")
     if is_traced(x):
         return tuple(ops.split(x, tuple(sizes), axis=axis))
-    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
 
 
 @onnx_op("DepthToSpace")

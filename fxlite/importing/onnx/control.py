@@ -12,6 +12,7 @@ from fxlite import ops
 from fxlite.base.errors import FxliteError
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx import proto
+from fxlite.importing.onnx.arrays import in_parts
 from fxlite.importing.onnx.registry import Call, axis_of, onnx_op, rank, same, shape
 from fxlite.tracing.capture.control import cond, fori_loop, scan, while_loop
 from fxlite.tracing.capture.known import known_value
@@ -236,11 +237,12 @@ same("SequenceConstruct", lambda *values: list(values), folds=False)
 same("SequenceEmpty", list, folds=False)
 
 
-def _position(n: Call, position: Any, length: int) -> int:
+def _position(n: Call, position: Any, length: int, behind: bool = False) -> int:
+    """A position from 0 on; ``behind``: the one behind the last element is one, too."""
     found = n.numbers(position, "the position")[0]
-    if not -length <= found <= length:
-        raise ValueError(f"the sequence has {length} elements, and no position {found}")
-    return found
+    if not -length <= found < length + behind:
+        raise n.refuse(f"the sequence has {length} elements, and no position {found}")
+    return found + length if found < 0 else found
 
 
 @onnx_op("SequenceAt", folds=False)
@@ -250,7 +252,7 @@ def sequence_at(n: Call, values: list[Any], position: Any) -> Any:
 
 @onnx_op("SequenceInsert", folds=False)
 def sequence_insert(n: Call, values: list[Any], value: Any, position: Any = None) -> Any:
-    where = len(values) if position is None else _position(n, position, len(values))
+    where = len(values) if position is None else _position(n, position, len(values), behind=True)
     made = list(values)
     made.insert(where, value)
     return made
@@ -258,8 +260,8 @@ def sequence_insert(n: Call, values: list[Any], value: Any, position: Any = None
 
 @onnx_op("SequenceErase", folds=False)
 def sequence_erase(n: Call, values: list[Any], position: Any = None) -> Any:
-    where = len(values) - 1 if position is None else _position(n, position, len(values))
-    return [v for i, v in enumerate(values) if i != where % len(values)]
+    where = _position(n, np.asarray(-1) if position is None else position, len(values))
+    return [v for i, v in enumerate(values) if i != where]
 
 
 same("SequenceLength", lambda values: np.asarray(len(values), np.int64), folds=False)
@@ -285,8 +287,10 @@ def split_to_sequence(n: Call, x: Any, parts: Any = None) -> Any:
     else:
         sizes = n.numbers(parts, "the sizes of the parts")
         if not rank(parts):
+            if sizes[0] <= 0:
+                raise n.refuse(f"parts of {sizes[0]} elements")
             sizes = [sizes[0]] * (length // sizes[0]) + ([length % sizes[0]] if length % sizes[0] else [])
-    made = list(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
+    made = list(in_parts(n, x, sizes, axis))
     return [np.squeeze(v, axis) for v in made] if parts is None and not n["keepdims"] else made
 
 
