@@ -45,7 +45,7 @@ typedef unsigned long long uint64_t;
 // FX_DYN_SHARED(float, row): `float *row` is the dynamic shared memory of the block. Used twice in
 // one kernel it names the same memory twice; a kernel that needs two arrays adds an offset.
 #if defined(FX_CUDA_SHIM)
-#define FX_DYN_SHARED(T, name) T *name = (T *)fx_shim::now.worker->dynamic_shared
+#define FX_DYN_SHARED(T, name) T *name = (T *)fx_shim::now.dynamic_shared
 #else
 #define FX_DYN_SHARED(T, name)                                        \
     extern __shared__ __align__(16) unsigned char fx_dynamic_shared[]; \

@@ -24,8 +24,19 @@
 // launches beyond the limits of a GPU.
 // Not modelled: weak memory ordering, bank conflicts, spin waits between blocks, inline PTX,
 // the rounding of the fast-math intrinsics.
+//
+// FX_SHIM_PART  What lies behind launch() and the barriers may be compiled once for many sources: 2 is
+//               for the object that has it, 1 for the sources to link with that object.
 #pragma once
 #define FX_CUDA_SHIM 1
+#ifdef FX_SHIM_PART
+#define FX_SHIM_STATE __attribute__((visibility("hidden")))
+#define FX_SHIM_API FX_SHIM_STATE
+#else
+#define FX_SHIM_PART 0
+#define FX_SHIM_STATE static
+#define FX_SHIM_API static inline
+#endif
 
 #include <link.h>
 #include <math.h>
@@ -69,10 +80,108 @@ static inline double2 make_double2(double x, double y) { return {x, y}; }
 
 namespace fx_shim {
 
+// ---- What kernels call --------------------------------------------------------------------------
+
+constexpr int warp_size = 32;
+enum class Collective : uint8_t { sync, shuffle, ballot };
+struct Worker;
+
+struct Now {                                 // what the running CUDA thread sees
+    uint3 thread_index, block_index;
+    uint3 block_size, grid_size;
+    unsigned char *dynamic_shared;
+    Worker *worker;
+};
+#if FX_SHIM_PART == 1
+extern FX_SHIM_API __thread Now now;
+#else
+FX_SHIM_STATE __thread Now now;
+#endif
+
+FX_SHIM_API void block_barrier(const char *site);
+FX_SHIM_API uint64_t collective(Collective kind, const char *site, unsigned mask, uint64_t value,
+                                int source);
+FX_SHIM_API int lane_index();
+[[noreturn]] FX_SHIM_API void trap(const char *site);
+// Run `kernel` over the grid. Returns NULL, or the text of the first error found; the text stays
+// valid until the next launch of the same module. order: 0 forward, 1 backward.
+FX_SHIM_API const char *launch(void (*kernel)(void **args), const unsigned grid[3],
+                               const unsigned block[3], size_t shared, void **args, int order);
+
+template <typename T> T shuffle_from(const char *site, unsigned mask, T value, int source) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    bits = collective(Collective::shuffle, site, mask, bits, source);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <typename T>
+T shuffle_index(const char *site, unsigned mask, T value, int source, int width = 32) {
+    int base = lane_index() & ~(width - 1);
+    return shuffle_from(site, mask, value, base + (source & (width - 1)));
+}
+
+template <typename T>
+T shuffle_up(const char *site, unsigned mask, T value, unsigned delta, int width = 32) {
+    int lane = lane_index();
+    bool inside = (unsigned)(lane & (width - 1)) >= delta;
+    return shuffle_from(site, mask, value, inside ? lane - (int)delta : lane);
+}
+
+template <typename T>
+T shuffle_down(const char *site, unsigned mask, T value, unsigned delta, int width = 32) {
+    int lane = lane_index();
+    bool inside = (lane & (width - 1)) + delta < (unsigned)width;
+    return shuffle_from(site, mask, value, inside ? lane + (int)delta : lane);
+}
+
+template <typename T>
+T shuffle_xor(const char *site, unsigned mask, T value, int lane_mask, int width = 32) {
+    int lane = lane_index(), source = (lane ^ lane_mask) & (warp_size - 1);
+    bool inside = source < (lane & ~(width - 1)) + width;
+    return shuffle_from(site, mask, value, inside ? source : lane);
+}
+
+static inline unsigned ballot(const char *site, unsigned mask, int predicate) {
+    return (unsigned)collective(Collective::ballot, site, mask, predicate != 0, 0);
+}
+
+static inline int all(const char *site, unsigned mask, int predicate) {
+    return ballot(site, mask, !predicate) == 0;
+}
+
+static inline int any(const char *site, unsigned mask, int predicate) {
+    return ballot(site, mask, predicate) != 0;
+}
+
+static inline void sync_warp(const char *site, unsigned mask = 0xffffffffu) {
+    collective(Collective::sync, site, mask, 0, 0);
+}
+
+// A launch from host code: the body is a call of the kernel. Misuse ends the program.
+template <typename Body> void launch_body(Body body, dim3 grid, unsigned threads) {
+    void *args[] = {&body};
+    const unsigned blocks[3] = {grid.x, grid.y, grid.z}, block[3] = {threads, 1, 1};
+    auto call = [](void **given) { (*(Body *)given[0])(); };
+    if (const char *error = launch(call, blocks, block, 0, args, 0)) {
+        fprintf(stderr, "%s\n", error);
+        abort();
+    }
+}
+
+template <typename To, typename From> To bit_cast(From from) {
+    static_assert(sizeof(To) == sizeof(From), "same size");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+#if FX_SHIM_PART != 1
 // ---- Fibers: switching between stacks -----------------------------------------------------------
 
 constexpr int max_threads = 1024;            // per block, as on every GPU since 2010
-constexpr int warp_size = 32;
 constexpr size_t max_shared = 227 * 1024;    // dynamic shared memory of a block, as on sm_90
 constexpr size_t stack_size = 64 * 1024;
 constexpr size_t stack_pitch = stack_size + 320;  // not a power of two: spreads the cache sets
@@ -138,7 +247,6 @@ struct Fiber {
 // ---- State of a block in flight -----------------------------------------------------------------
 
 enum class State : uint8_t { unstarted, ready, at_block, at_warp, finished };
-enum class Collective : uint8_t { sync, shuffle, ballot };
 
 struct Thread {                              // one CUDA thread
     uint3 index;
@@ -173,13 +281,6 @@ struct Worker {                              // one operating-system thread's bl
     Worker *next;                            // in the pool of idle workers
 };
 
-struct Now {                                 // what the running CUDA thread sees
-    uint3 thread_index, block_index;
-    uint3 block_size, grid_size;
-    Worker *worker;
-};
-static thread_local Now now;
-
 // Record the error and leave the block for good; in a fiber, this does not return.
 __attribute__((format(printf, 2, 3))) static void describe(Worker &worker, const char *format, ...) {
     if (worker.failed) return;
@@ -210,7 +311,7 @@ static inline void park(Worker &worker) {
 
 // ---- Barriers and warp collectives --------------------------------------------------------------
 
-static inline void block_barrier(const char *site) {
+FX_SHIM_API void block_barrier(const char *site) {
     Worker &worker = *now.worker;
     worker.current->state = State::at_block;
     worker.current->site = site;
@@ -259,8 +360,8 @@ static bool complete_collective(Worker &worker, const Thread &waiting) {
     return true;
 }
 
-static uint64_t collective(Collective kind, const char *site, unsigned mask, uint64_t value,
-                           int source) {
+FX_SHIM_API uint64_t collective(Collective kind, const char *site, unsigned mask, uint64_t value,
+                                int source) {
     Worker &worker = *now.worker;
     Thread &thread = *worker.current;
     int index = (int)(&thread - worker.threads);
@@ -282,63 +383,11 @@ static uint64_t collective(Collective kind, const char *site, unsigned mask, uin
     return thread.result;
 }
 
-static inline int lane_index() {
+FX_SHIM_API int lane_index() {
     return (int)(now.worker->current - now.worker->threads) % warp_size;
 }
 
-template <typename T> T shuffle_from(const char *site, unsigned mask, T value, int source) {
-    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
-    uint64_t bits = 0;
-    memcpy(&bits, &value, sizeof value);
-    bits = collective(Collective::shuffle, site, mask, bits, source);
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-template <typename T>
-T shuffle_index(const char *site, unsigned mask, T value, int source, int width = 32) {
-    int base = lane_index() & ~(width - 1);
-    return shuffle_from(site, mask, value, base + (source & (width - 1)));
-}
-
-template <typename T>
-T shuffle_up(const char *site, unsigned mask, T value, unsigned delta, int width = 32) {
-    int lane = lane_index();
-    bool inside = (unsigned)(lane & (width - 1)) >= delta;
-    return shuffle_from(site, mask, value, inside ? lane - (int)delta : lane);
-}
-
-template <typename T>
-T shuffle_down(const char *site, unsigned mask, T value, unsigned delta, int width = 32) {
-    int lane = lane_index();
-    bool inside = (lane & (width - 1)) + delta < (unsigned)width;
-    return shuffle_from(site, mask, value, inside ? lane + (int)delta : lane);
-}
-
-template <typename T>
-T shuffle_xor(const char *site, unsigned mask, T value, int lane_mask, int width = 32) {
-    int lane = lane_index(), source = (lane ^ lane_mask) & (warp_size - 1);
-    bool inside = source < (lane & ~(width - 1)) + width;
-    return shuffle_from(site, mask, value, inside ? source : lane);
-}
-
-static inline unsigned ballot(const char *site, unsigned mask, int predicate) {
-    return (unsigned)collective(Collective::ballot, site, mask, predicate != 0, 0);
-}
-
-static inline int all(const char *site, unsigned mask, int predicate) {
-    return ballot(site, mask, !predicate) == 0;
-}
-
-static inline int any(const char *site, unsigned mask, int predicate) {
-    return ballot(site, mask, predicate) != 0;
-}
-
-static inline void sync_warp(const char *site, unsigned mask = 0xffffffffu) {
-    collective(Collective::sync, site, mask, 0, 0);
-}
-
-[[noreturn]] static void trap(const char *site) {
+[[noreturn]] FX_SHIM_API void trap(const char *site) {
     describe(*now.worker, "thread (%u,%u,%u): %s", now.thread_index.x, now.thread_index.y,
              now.thread_index.z, site);
     leave(*now.worker);
@@ -538,6 +587,7 @@ static void *run_blocks(void *data) {
     Launch &launch = *(Launch *)data;
     Worker *worker = take_worker();
     now.worker = worker;
+    now.dynamic_shared = worker->dynamic_shared;
     now.block_size = launch.block;
     now.grid_size = launch.grid;
     worker->failed = false;
@@ -585,10 +635,8 @@ static int worker_limit() {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Run `kernel` over the grid. Returns NULL, or the text of the first error found; the text stays
-// valid until the next launch of the same module. order: 0 forward, 1 backward.
-static const char *launch(void (*kernel)(void **args), const unsigned grid[3],
-                          const unsigned block[3], size_t shared, void **args, int order) {
+FX_SHIM_API const char *launch(void (*kernel)(void **args), const unsigned grid[3],
+                               const unsigned block[3], size_t shared, void **args, int order) {
     static char refusal[160];
     unsigned long long threads = 1ull * block[0] * block[1] * block[2];
     if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 ||
@@ -620,24 +668,7 @@ static const char *launch(void (*kernel)(void **args), const unsigned grid[3],
     for (int i = 0; i < started; ++i) pthread_join(others[i], nullptr);
     return task.failed ? task.failed->error : nullptr;
 }
-
-// A launch from host code: the body is a call of the kernel. Misuse ends the program.
-template <typename Body> void launch_body(Body body, dim3 grid, unsigned threads) {
-    void *args[] = {&body};
-    const unsigned blocks[3] = {grid.x, grid.y, grid.z}, block[3] = {threads, 1, 1};
-    auto call = [](void **given) { (*(Body *)given[0])(); };
-    if (const char *error = launch(call, blocks, block, 0, args, 0)) {
-        fprintf(stderr, "%s\n", error);
-        abort();
-    }
-}
-
-template <typename To, typename From> To bit_cast(From from) {
-    static_assert(sizeof(To) == sizeof(From), "same size");
-    To to;
-    memcpy(&to, &from, sizeof to);
-    return to;
-}
+#endif  // FX_SHIM_PART != 1
 
 }  // namespace fx_shim
 

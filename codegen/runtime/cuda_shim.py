@@ -271,22 +271,26 @@ def _key(*parts: str) -> str:
 
 
 @functools.cache
-def _precompiled(command: tuple[str, ...], headers: tuple[Path, ...], name: str, folder: Path) -> Path | None:
-    """A precompiled header for these headers, whose parsing takes g++ two thirds of the time for small
-    kernels; None if the compiler does not support it."""
-    found = intact_file(folder, f"{name}.gch")
-    if found is None:
+def _shared_parts(
+    command: tuple[str, ...], headers: tuple[Path, ...], name: str, folder: Path
+) -> tuple[Path, Path] | None:
+    """What kernels with these headers share, made once: a precompiled header, and an object with the functions
+    of the shim. Without them g++ takes three times as long for small kernels. None if the compiler does not
+    support precompiled headers."""
+    header, library = (intact_file(folder, f"{name}.{kind}") for kind in ("gch", "o"))
+    if header is None or library is None:
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            header, made = Path(work, "headers.h"), Path(work, "headers.gch")
-            header.write_text("".join(f'#include "{h}"\n' for h in headers), encoding="utf-8")
-            compile_header = [*command, "-x", "c++-header", str(header), "-o", str(made)]
-            done = subprocess.run(compile_header, capture_output=True)
-            if done.returncode != 0 or not made.exists():
-                return None
-            found = folder / name_with_digest(f"{name}.gch", made)
-            os.replace(header, found.with_suffix(""))  # g++ reads it if it cannot use the precompiled one
-            os.replace(made, found)
-    return found.with_suffix("")
+            source, *made = (Path(work, f"headers.{kind}") for kind in ("h", "gch", "o"))
+            source.write_text("".join(f'#include "{h}"\n' for h in headers), encoding="utf-8")
+            for part, language, product in ((1, ("c++-header",), made[0]), (2, ("c++", "-c"), made[1])):
+                run = [*command, f"-DFX_SHIM_PART={part}", "-x", *language, str(source), "-o", str(product)]
+                if subprocess.run(run, capture_output=True).returncode != 0 or not product.exists():
+                    return None
+            header, library = (folder / name_with_digest(f"{name}{file.suffix}", file) for file in made)
+            os.replace(source, header.with_suffix(""))  # g++ reads it if it cannot use the precompiled one
+            os.replace(made[0], header)
+            os.replace(made[1], library)
+    return header.with_suffix(""), library
 
 
 def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
@@ -307,19 +311,17 @@ def _build(text: str, contract: bool, flags: tuple[str, ...]) -> Path:
     if (known := intact_file(shared, name)) is not None:
         return known
     make_folder(shared)
-    first = None
+    first, linked = headers[0], list[str]()
     if not flags and len(headers) == 3:  # as in all emitted text
-        first = _precompiled((*command, *options), tuple(headers), _key(*known_by), shared)
-    if first is None or not first.exists():
-        first = headers[0]
+        parts = _shared_parts((*command, *options), tuple(headers), _key(*known_by), shared)
+        if parts is not None and all(part.exists() for part in parts):
+            first, linked = parts[0], ["-x", "none", str(parts[1])]
+            options = (*options, "-DFX_SHIM_PART=1")
     with tempfile.TemporaryDirectory(dir=shared) as folder:
         source, built = Path(folder, "kernels.cu"), Path(folder, "kernels.so")
         source.write_text(text, encoding="utf-8")
-        run = subprocess.run(
-            [*command, *options, "-shared", "-include", str(first), "-x", "c++", str(source), "-o", str(built)],
-            capture_output=True,
-            text=True,
-        )
+        given = ["-include", str(first), "-x", "c++", str(source), *linked]
+        run = subprocess.run([*command, *options, "-shared", *given, "-o", str(built)], capture_output=True, text=True)
         if run.returncode != 0 or not built.exists():
             raise ShimError(f"{compiler} cannot compile the kernels:\n{run.stderr.strip()}")
         target = shared / name_with_digest(name, built)
