@@ -6,6 +6,7 @@ tests/test_captures.py --update-golden``. Each model is traced once for all comm
 depend on the machine is made up: the times of a profile are those of :func:`measured_times`, and the
 roofs are those of `tests/roofs.py`, so that nothing is compiled; :data:`MASKS` hide times of steps, and
 lines of files, so that a model that moves in its file changes nothing. Weights are the same in each run.
+Pages of reports, which no command prints, are empty.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pytest
 import fxlite as fx
 from fxlite import compiler
 from fxlite.cli import bisect, check, compile, cost, diff, info, main, profile, program_file, quantize, step, steps
-from fxlite.codegen.reporting import check_and_time
+from fxlite.codegen.reporting import check_and_time, page
 from fxlite.passes.base import PASSES
 from fxlite.passes.profiling import profile as profiling
 from tests.benchmarks.models import ResNet50
@@ -178,6 +179,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     monkeypatch.setattr("sys.stdin", io.StringIO("n"))  # of fxlite step
     monkeypatch.setattr(compiler, "machine_roofs", lambda: ROOFS)
+    monkeypatch.setattr(page, "page_text", lambda report: "")
     findings_of_parts(monkeypatch)
     for name in ("tests", "tutorials"):
         (tmp_path / name).symlink_to(ROOT / name)
