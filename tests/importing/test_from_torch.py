@@ -104,6 +104,39 @@ def test_a_model_is_what_it_was() -> None:
     assert {name for name in gm.state_dict() if not name.startswith("constant_")} <= {*model.state_dict()}
 
 
+def test_sizes_are_named_by_texts() -> None:
+    """The same name is the same size; torch.export takes its own objects alone."""
+
+    class Joined(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.cat([x, y], 1)
+
+    x, y = torch.randn(2, 3), torch.randn(2, 5)
+    spec = {"x": {0: "batch"}, "y": ("batch", "T")}
+    gm = fx.from_torch(Joined(), x, y, dynamic_shapes=spec)
+    assert [str(p.type) for p in gm.graph.placeholders] == ["f32[batch,3]", "f32[batch,T]"]
+    gm = fx.from_torch(Joined(), x, y, dynamic_shapes=({0: "batch"}, {0: "batch"}))
+    assert [str(p.type) for p in gm.graph.placeholders] == ["f32[batch,3]", "f32[batch,5]"]
+    with pytest.raises(ArgumentError, match=r"dynamic_shapes='a b': a size is named by an identifier"):
+        fx.from_torch(Joined(), x, y, dynamic_shapes={"x": {0: "a b"}, "y": {}})
+
+
+def test_what_is_taken_for_a_model(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="must be a GraphModule, not Linear"):
+        fx.to_torch(nn.Linear(3, 3))
+    with pytest.raises(ArgumentError, match="must be a GraphModule, not Linear"):
+        fx.to_torch_fx(nn.Linear(3, 3))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"model")
+    with pytest.raises(ArgumentError, match=r"model.onnx is not a .pt2 file; ONNX models are imported by fx.from_onnx"):
+        fx.from_torch(str(path))
+    with pytest.raises(ModelImportError, match="same reduction dim"):
+        fx.from_torch(nn.Linear(3, 3), "f32[B,4]")
+    assert not [r for r in caplog.records if r.levelname == "ERROR"], (
+        "torch logs its stack for the error that is raised"
+    )
+
+
 def test_weights_are_the_tensors_memory() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4))
     gm = fx.from_torch(model, torch.randn(2, 3))

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from fxlite.base.errors import CodegenError, FxliteError
+from fxlite.base.errors import CodegenError, FxliteError, expect
 from fxlite.base.facade import above
 from fxlite.graph.graph_module import GraphModule
 
@@ -47,6 +47,7 @@ def to_torch(gm: GraphModule) -> Any:
     with its arrays, unless these are read-only.
 
     Raises CodegenError for operations that torch cannot express, and MissingLibraryError without torch."""
+    expect(gm, GraphModule, "what becomes a module of torch", "trace it: fx.symbolic_trace(...)")
     with _needing_torch("to_torch"):
         from fxlite.importing.torch.table import tensor_of
     made, arrays = above("program_in")(gm, "torch")

@@ -14,6 +14,7 @@ import copy
 import functools
 import importlib
 import inspect
+import logging
 import os
 import re
 import warnings
@@ -77,7 +78,7 @@ def program_of(
     is_quantized = eager_quantized.is_quantized(model)
     model = eager_quantized.in_floats(model) if is_quantized else model
     _require_plain(model, example, named)
-    given = dynamic_shapes
+    given = dynamic_shapes = _as_dims(dynamic_shapes, {})
     example, named, dynamic_shapes = _with_types(example, named, dynamic_shapes)
     if dynamic_shapes is not given:
         dynamic_shapes = _by_rest(model, len(example), dynamic_shapes)
@@ -237,10 +238,16 @@ def _replaced(model: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """A context manager: inside, torch's warnings about itself are suppressed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """A context manager: inside, torch's warnings about itself are suppressed, and so are the stack traces that it logs
+    for an op that fails, of which the error says what is needed."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    was, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = was
 
 
 @contextlib.contextmanager
@@ -324,6 +331,22 @@ def _with_types(
     return positional, keywords, _joined(shapes_of, len(example), by_name) if dims else None
 
 
+def _as_dims(spec: Any, known: dict[str, Any]) -> Any:
+    """dynamic_shapes with a ``torch.export.Dim`` for each name, the same one wherever the name occurs. Raises
+    ArgumentError for a text that is no name."""
+    if isinstance(spec, str):
+        if not spec.isidentifier():
+            raise ArgumentError(
+                f"dynamic_shapes={spec!r}: a size is named by an identifier, or given by torch.export.Dim"
+            )
+        return known.setdefault(spec, torch.export.Dim(spec))
+    if isinstance(spec, Mapping):
+        return {name: _as_dims(inner, known) for name, inner in spec.items()}
+    if type(spec) in (list, tuple):
+        return type(spec)(_as_dims(inner, known) for inner in spec)
+    return spec
+
+
 def _joined(found: Any, count: int, by_name: dict[str, Any]) -> Any:
     """dynamic_shapes in torch's form: a tuple for positional inputs; if there are also named ones, torch takes a
     single tuple of both, in order."""
@@ -373,7 +396,7 @@ def _named_dims(exported: Any, dynamic_shapes: Any, given: Mapping[str, Any]) ->
     wanted: dict[str, Any] = {}
     for spec, value in zip(pairs, fakes):
         for axis, dim in (spec or {}).items() if isinstance(spec or {}, Mapping) else enumerate(spec):
-            called = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
+            called = getattr(dim, "__name__", None)
             size = value.shape[axis]
             if called and isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
                 wanted.setdefault(str(size.node.expr), valid_name(called, "size"))

@@ -39,7 +39,10 @@ def loaded(path: str | os.PathLike[str]) -> Any:
     ModelImportError if torch did not write it, or if it holds what would be run."""
     name = os.fspath(path)
     if not name.endswith(".pt2"):
-        raise ArgumentError(f"{name} is not a .pt2 file; load weights by fx.load_weights, and models by their class")
+        raise ArgumentError(
+            f"{name} is not a .pt2 file; ONNX models are imported by fx.from_onnx, weights are loaded by "
+            "fx.load_weights, and models are made by their class"
+        )
     with open(name, "rb"):  # a file that cannot be read is no damaged one
         logged = _Logged()
     try:
