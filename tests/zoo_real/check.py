@@ -101,6 +101,15 @@ def _run_onnx(path: Path, given: list[Any]) -> list[Any]:
     ONNX Runtime lacks many ops."""
     import onnxruntime
     from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    class GatherElements(OpRun):  # that of the package onnx takes axes of at most 64 elements
+        op_domain = ""
+
+        def _run(self, data: Any, indices: Any, axis: int = 0) -> tuple[Any]:
+            axis %= data.ndim
+            part = tuple(slice(None if a == axis else size) for a, size in enumerate(indices.shape))
+            return (np.take_along_axis(data[part], indices, axis),)
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
@@ -110,7 +119,7 @@ def _run_onnx(path: Path, given: list[Any]) -> list[Any]:
     except Exception as error:
         if type(error).__name__ != "NotImplemented" or not any(v.dtype == np.float64 for v in given):
             raise
-        evaluator = ReferenceEvaluator(str(path))
+        evaluator = ReferenceEvaluator(str(path), new_ops=[GatherElements])
         return list(evaluator.run(None, dict(zip(evaluator.input_names, given, strict=True))))
 
 
