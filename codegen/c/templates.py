@@ -91,7 +91,7 @@ def declines_gemm(node: Node) -> str:
 def _declines_vector(x: Node, y: Node) -> str:
     """The reason to compute the product of a matrix and a vector by loops, if there is one."""
     size = y.type.shape[0]
-    if type(size) is not int or size <= SHORT:
+    if type(size) is int and size <= SHORT:
         return f"of rows of {size} elements, loops are as fast"
     computed = [n for n in (x, y) if n.op == "call_function" and len(n.users) == 1 and n.target.has_body]
     return f"loops compute {computed[0].name} where they read it" if computed else ""

@@ -421,6 +421,18 @@ def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> N
         np.testing.assert_allclose(other, plain * 2 + np.arange(rows), rtol=1e-5 if dtype == "f32" else 1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_matrix_of_named_sizes_by_a_vector(dtype: str) -> None:
+    """Several rows at a time, as with known sizes, however short they are."""
+    compiled = fx.compile(lambda a, x: a @ x, f"{dtype}[N,K]", f"{dtype}[K]", backend="c", threads=2)
+    assert f"multiply_dots_{'float' if dtype == 'f32' else 'double'}(1, " in "".join(compiled.sources.values())
+    rng, kind = np.random.default_rng(5), np.dtype(dtype.replace("f32", "f4").replace("f64", "f8"))
+    for n, k in ((0, 4), (5, 0), (1, 1), (4, 3), (33, 8), (17, 15), (16, 16), (100, 17), (7, 100), (40, 5000)):
+        a, x = rng.normal(size=(n, k)).astype(kind), rng.normal(size=k).astype(kind)
+        bound = 8 * np.finfo(kind).eps * (np.abs(a) @ np.abs(x))
+        assert (np.abs(compiled(a, x) - a.astype("f8") @ x.astype("f8")) <= bound + 1e-300).all()
+
+
 @pytest.mark.parametrize("k", [1, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dot_products_of_rows(dtype: str, k: int) -> None:

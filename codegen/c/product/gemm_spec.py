@@ -362,7 +362,9 @@ def multiplies_rows(spec: GemmSpec) -> bool:
         return True
     if b.row_stride != 1 or b.col_stride == 1:
         return False
-    return at_most(spec.m, FEW) and size >= (ONE_ROW_BYTES if at_most(spec.m, 1) else ROW_BYTES)
+    if at_most(spec.m, 1):
+        return length is None or size >= ONE_ROW_BYTES
+    return at_most(spec.m, FEW) and size >= ROW_BYTES
 
 
 STRIP_ROWS = 8
