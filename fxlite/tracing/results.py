@@ -15,6 +15,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.tracing.capture.lists import is_open, listed
+from fxlite.tracing.capture.texts import OneText
 from fxlite.tracing.selections import growing
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.dtypes import NUMBERS
@@ -36,6 +37,9 @@ def finish_of(value: Any) -> Finish | None:
         return _as_number
     if isinstance(value, (*NUMBERS, NamedDim)):
         return _as_python
+    if isinstance(value, OneText):
+        texts = [*value.tracer.texts]
+        return lambda code: texts[int(code)]
     if is_open(value):
         return listed(value)
     rows = growing.rows_of(value)

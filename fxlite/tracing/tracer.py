@@ -67,7 +67,7 @@ from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.results import Finish, finish_of
 from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.compact import with_results
-from fxlite.tracing.selections.growing import FIRST_ROOM
+from fxlite.tracing.selections.growing import FIRST_ROOM, holds_rows
 from fxlite.tracing.selections.masked import Masked, PlaceFirst
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
@@ -852,7 +852,8 @@ class Tracer(Capturing):
         if changes is not None:
             self.refills, result = changes[0], changes[1] or [0]  # a graph must have a result
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
-        if only_raises and not any(holds_computed(v) for _, v in pytree.leaves(result, "result")):
+        is_computed = holds_rows(result) or any(holds_computed(v) for _, v in pytree.leaves(result, "result"))
+        if only_raises and not is_computed:
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
         elif result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes", location=self._definition)

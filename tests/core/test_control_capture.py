@@ -14,14 +14,12 @@ import pytest
 
 import fxlite as fx
 from fxlite import nn, passes
-from fxlite.base.errors import ArgumentError, OptionError, ShapeError, TraceError
+from fxlite.base.errors import ArgumentError, OptionError, ShapeError
 from fxlite.types import dtypes
 from tests.core.control_programs import PROGRAMS, floats, positive
 from tests.oracle import agree, agree_on_all, compare, written
 
 RUNGS = ("graph", "python")
-#: What cannot stay a loop: a list that grows.
-_UNROLLED = {"collected"}
 
 
 def named(given: tuple[Any, ...]) -> list[str]:
@@ -33,10 +31,6 @@ def named(given: tuple[Any, ...]) -> list[str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, loops: str) -> None:
     program, sets = PROGRAMS[name]
-    if loops == "keep" and name in _UNROLLED:
-        with pytest.raises(TraceError, match="list from outside of a for loop"):
-            fx.symbolic_trace(program, *sets[0], loops=loops)
-        return
     compiled = {"auto": ("kernel", "c"), "keep": ("c",), "unroll": ()}[loops]
     agree_on_all(program, sets, rungs=(*RUNGS, *compiled), loops=loops)
 

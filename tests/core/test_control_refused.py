@@ -147,8 +147,8 @@ def one_array_at_first(x: Any) -> Any:
 
 
 def number_as_key(x: Any) -> Any:
-    names = {1: "one"}
-    n = 0
+    names = {1.5: "one"}
+    n = 0.5
     while n < x[0]:
         n += 1
     return names[n]

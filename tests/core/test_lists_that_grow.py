@@ -102,8 +102,32 @@ def takes_one_back(x: Any) -> Any:
     return last, waiting, len(waiting)
 
 
+def beside_other_conditions(x: Any) -> Any:
+    seen, sums, rest = [], [], []
+    for v in x:
+        if v > 0.5 and seen:
+            sums.append(v * 2)
+        if v > 0.3:
+            seen.append(v)
+        if not (v > 0.7 or rest) or (v > 0.2 and not sums):
+            rest.append(v)
+    return sums, len(rest), [v for v in x if v > 0.4 and rest], 1 if x[0] > 0.1 and not seen else 2
+
+
 @pytest.mark.parametrize(
-    "program", [selected, counted, largest_of_pairs, apart, in_groups, pairs, peaks, grows_while, takes_one_back]
+    "program",
+    [
+        beside_other_conditions,
+        selected,
+        counted,
+        largest_of_pairs,
+        apart,
+        in_groups,
+        pairs,
+        peaks,
+        grows_while,
+        takes_one_back,
+    ],
 )
 def test_lists_that_depend_on_values(program: Any) -> None:
     for backend in ("python", "c"):

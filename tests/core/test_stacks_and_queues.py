@@ -3,6 +3,7 @@ more room for them where a call needs it. What is not computed of them is an err
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import heapq
 import math
@@ -269,7 +270,43 @@ def spanned(x: Any) -> Any:
     return total, edges
 
 
-@pytest.mark.parametrize("program", [heap_sorted, spanned, methods, members, in_branches, grows, queue, heap])
+def slices(x: Any) -> Any:
+    found, k = [], 0
+    while k < 6 and x[0] * k < 9:
+        found.append((x[k % 4], k))
+        k += 1
+    parts = found[1:], found[:-1], found[-2:], found[5:1:-2], found[::-1], found[2:k], found[-k:], found[4:2]
+    return [len(p) for p in parts], [sum(v * (n + 1) for n, (v, _) in enumerate(p)) for p in parts[:-1]], parts[3]
+
+
+def added(x: Any) -> Any:
+    low, high = [x[0]], [x[1]]
+    while high[-1] < 100 and len(low) < 7:
+        low.append(low[-1] - 1)
+        high.append(high[-1] * 2 + 3)
+    both = low[:-1] + high[1:]
+    both += low
+    low.append(0.5)
+    first = [1.0, *x] + high  # noqa: RUF005
+    return np.array(both), np.array(first), np.array(low[-3:]), both[-1], len(both)
+
+
+def kept_in_order(x: Any) -> Any:
+    found, few, places = [], [], []
+    for v in x:
+        bisect.insort(few, v)
+    while len(found) < 6:
+        v = x[len(found) % 4] * (len(found) - 2) % 5
+        places.append(bisect.bisect(found, v) * 10 + bisect.bisect_left(found, v))
+        bisect.insort(found, v)
+        bisect.insort_left(few, v)
+    return np.array(found), few[:2], places, np.array(few)
+
+
+METHODS = [heap_sorted, spanned, methods, members, in_branches, grows, queue, heap, slices, added, kept_in_order]
+
+
+@pytest.mark.parametrize("program", METHODS)
 def test_methods(program: Any) -> None:
     for backend in ("python", "c"):
         jitted = fx.jit(program, backend=backend)
@@ -332,14 +369,6 @@ def selected_and_comprehended(x: Any) -> Any:
     return [0 for _ in [v for v in x if v > 0.5]]
 
 
-def sliced(x: Any) -> Any:
-    found = []
-    while x.sum() > 1:
-        x = x / 2
-        found.append(x[0])
-    return found[1:]
-
-
 def of_two_shapes(x: Any) -> Any:
     found = [(0, 0)]
     while x.sum() > 1:
@@ -362,14 +391,6 @@ def written_afterwards(x: Any) -> Any:
         y /= 2
         found.append(y)
     return found
-
-
-def joined(x: Any) -> Any:
-    found = []
-    while x.sum() > 1:
-        x = x / 2
-        found.append(x[0])
-    return found + [1.0]  # noqa: RUF005
 
 
 def deleted_key(x: Any) -> Any:
@@ -395,11 +416,9 @@ def deleted_attribute(x: Any) -> Any:
     [
         (comprehended, r"the number of elements is not known while tracing"),
         (selected_and_comprehended, r"the number of elements is not known while tracing"),
-        (sliced, r"the number of elements of a list is known only when the program runs"),
         (of_two_shapes, r"gets elements of several kinds"),
         (of_texts, r"a str is put into a list"),
         (written_afterwards, r"an array into which a loop writes is put into a list|is an element of a list"),
-        (joined, r"the number of elements of a list is known only when the program runs"),
         (deleted_key, r"a dict from outside of a branch is changed by del"),
         (deleted_attribute, r"Holder.value has a value only where it is false"),
     ],

@@ -26,6 +26,7 @@ from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
+from fxlite.tracing.capture.texts import OneText
 from fxlite.tracing.selections.masked import Masked, first_of, is_block
 from fxlite.tracing.selections.spans import at_least, counting, highest, sum_of
 from fxlite.tracing.writes.aliasing import laid_out, layout_of, take_order_for_granted
@@ -592,6 +593,8 @@ def _len(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 def _kind(value: Any) -> type | None:
     """The type of the object for which a traced value or a named size stands; None for anything else."""
+    if isinstance(value, OneText):
+        return str
     if isinstance(value, shapes.NamedDim):
         return int
     if isinstance(value, Masked):
@@ -622,7 +625,7 @@ def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
 
 def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """``print(...)``, with a warning if values should be shown, because a graph does not print."""
-    if any(map(holds_computed, args)) or any(isinstance(a, str) and UNKNOWN_TEXT in str(a) for a in args):
+    if any(map(holds_computed, args)) or any(isinstance(a, (str, OneText)) and UNKNOWN_TEXT in str(a) for a in args):
         warnings.warn(f"{here(2)}: print() runs once, while the program is traced, and shows no values", stacklevel=4)
         tracer.note_statement("print", "runs while tracing: a graph prints nothing")
     function(*args, **kwargs)

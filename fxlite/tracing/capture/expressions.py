@@ -7,6 +7,7 @@ Python if conditions are known while tracing, else that of conditions in the gra
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import copy
 import dataclasses
@@ -27,7 +28,7 @@ from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph import pytree
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
-from fxlite.tracing.capture.answers import ARRAYS, Items, item_at, stacked
+from fxlite.tracing.capture.answers import ARRAYS, Items, holds_computed, item_at, stacked
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
@@ -45,7 +46,7 @@ from fxlite.tracing.capture.places import (
 )
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
 from fxlite.tracing.capture.regions import FILLER, Outcome, Region, WayRaises, conditional, is_leaf, is_total, note, run
-from fxlite.tracing.capture.texts import as_text
+from fxlite.tracing.capture.texts import OneText, as_text, code_of, is_text
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
 from fxlite.tracing.selections import growing
@@ -111,6 +112,8 @@ class Expressions(Caller):
         """The truth of a value: a bool, or a traced one if it is not known."""
         if is_open(value):
             value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
+        elif isinstance(value, OneText):
+            value = value != ""
         elif (rows := growing.rows_of(value)) is not None:
             value = rows.count > 0
         if not is_traced(value):
@@ -181,6 +184,17 @@ class Expressions(Caller):
                 first = then()
         return first
 
+    def true_and_(self, first: Any, *more: Part) -> Any:
+        """``and`` where only the truth of the result matters, so that lists may stand beside other values."""
+        return self.and_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))  # type: ignore[misc]
+
+    def true_or_(self, first: Any, *more: Part) -> Any:
+        return self.or_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))  # type: ignore[misc]
+
+    def _if_list(self, value: Any) -> Any:
+        """The truth of a list; any other value unchanged."""
+        return self.truth(value) if type(value) in _LISTS else value
+
     def _both(self, truth: Any, first: Any, then: Part, name: str) -> Any:
         """``first and then()`` (or ``or``); both are computed if that is harmless."""
         way = run(Region(truth.tracer, "a condition", ()), then)
@@ -239,9 +253,11 @@ class Expressions(Caller):
             return found
         if symbol == "Mod" and isinstance(left, str):
             return self._formatted(left, right)
-        for value in (left, right):
+        for value, other in ((left, right), (right, left)):
             if (rows := growing.rows_of(value)) is not None:
-                rows.refuse()
+                if symbol != "Add" or type(value) is not list or type(other) is not list or is_open(other):
+                    rows.refuse()
+                return growing.joined(self, left, right)
         found = plain(left, right)
         return self.made(found) if type(found) is list else found
 
@@ -290,7 +306,10 @@ class Expressions(Caller):
         if found is not NotImplemented:
             return self.truth(found) if symbol == "In" else self.not_(found)
         values = right if isinstance(right, (tuple, list)) else ()
-        if not is_traced(right) and not any(map(is_traced, (left, *values))):
+        computed = any(is_traced(v) or isinstance(v, OneText) for v in (left, *values))
+        if isinstance(left, OneText) and isinstance(right, (set, frozenset, dict)):
+            right = tuple(right)
+        if not is_traced(right) and not computed:
             return _COMPARED[symbol](left, right)
         if is_traced(right) and known_value(right) is None:
             found = right.tracer.python_number(lookup("any")(right == left))
@@ -563,6 +582,8 @@ class Expressions(Caller):
     def _of_rows(self, tracer: Any, function: Any, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         """The result of a function of a list that has rows, or of its method, and NotImplemented for any other call;
         and the arguments, with arrays or elements in place of such lists."""
+        if function in _INSERTS and (growing.holds_rows(args[:1]) or any(map(holds_computed, args))):
+            return self.call(args[0].insert, self.call(_INSERTS[function], *args, **kwargs), args[1]), args
         owner: Any = getattr(function, "__self__", None)
         whole = next((rows for value in (owner, *args) if (rows := growing.rows_of(value)) is not None), None)
         if whole is None and function in growing.HEAP and any(is_traced(leaf) for _, leaf in pytree.leaves(args)):
@@ -578,6 +599,8 @@ class Expressions(Caller):
         if function in ARRAYS or type(function) in DISPATCHED:
             found = [growing.rows_of(a) for a in args]
             return NotImplemented, tuple(a if r is None else growing.as_arrays(r) for a, r in zip(args, found))
+        if mutated_by(function, args) is None and function not in (isinstance, type, id):
+            return NotImplemented, tuple(map(growing.unrolled, args))
         return (NotImplemented if function in (isinstance, type, id) else whole.refuse()), args
 
     def _given_rows(self, tracer: Any, owner: Any, function: Any, args: tuple[Any, ...]) -> Any:
@@ -596,24 +619,42 @@ class Expressions(Caller):
         self, tracer: Any, changed: Any, function: Any, args: tuple[Any, ...], in_branches: bool = True
     ) -> None:
         """Let a list have rows that was made outside of the branches and loops that change it: everything is traced
-        again since it was made. A loop whose number of rounds is known is unrolled instead; ``in_branches`` tells
-        whether branches alone are a reason."""
-        maker, loops = None, []
+        again since it was made. A loop of a few rounds is unrolled instead, and one whose number of rounds is known if
+        it is in a branch; ``in_branches`` tells whether branches alone are a reason."""
+        maker, around = None, []
         for body in reversed(tracer.bodies):
             if not isinstance(body, Region) or body.owns(changed):
                 break
             _, changed = body.instead.get(id(changed), (changed, changed))
             maker = body.maker or maker
-            loops += [] if body.is_open is None else [body.is_open]
-        fits = any(loops) or (in_branches and not loops)
+            around.append(body)
+        loops = [body for body in around if body.is_open is not None]
+        fits = any(body.is_open for body in loops) or (in_branches and not loops)
+        if not fits and any(body.is_long for body in loops) and loops[-1] is around[-1]:
+            fits = tracer.lists_have_rows = True
         if maker is not None and fits and type(changed) in (list, deque, set):
             added, turns = growing.changed_by(function.__name__, args, changed)
             raise growing.Grows(maker, changed, growing.form_of(tracer, added), turns)
+
+    def _inserted(self, values: list[Any], place: Any, value: Any) -> list[Any]:
+        """The elements of a list, with another one at a place that is not known while tracing."""
+        last = len(values)
+        place = lookup("clip")(lookup("where")(place < 0, place + last, place), 0, last)
+        new, kept = partial(_same, value), [partial(_same, part) for part in values]
+        if not values:
+            return [value]
+        inner = [
+            self.choose(place > n, kept[n], partial(self.choose, place == n, new, kept[n - 1])) for n in range(1, last)
+        ]
+        return [self.choose(place > 0, kept[0], new), *inner, self.choose(place == last, new, kept[-1])]
 
     def _called(self, tracer: Any, function: Any, args: Any, kwargs: Any) -> Any:
         owner = getattr(function, "__self__", None)
         if type(owner) is list and function.__name__ == "sort" and not args:
             owner[:] = self.call(sorted, [*owner], **kwargs)
+            return None
+        if type(owner) is list and function.__name__ == "insert" and is_traced(args[0]):
+            owner[:] = self._inserted([*owner], *args)
             return None
         if (
             type(function) is BuiltinFunctionType
@@ -650,11 +691,12 @@ class Expressions(Caller):
         elif (rows := growing.rows_of(owner)) is not None:
             owner = _Subscripted(partial(growing.part_of, self, rows))
         elif type(owner) in (list, tuple) and owner and _is_unknown(index):
-            owner = Items(owner)
-        elif type(owner) is dict and _is_unknown(index):
+            owner = _Subscripted(partial(_text_at, owner)) if all(map(is_text, owner)) else Items(owner)
+        elif type(owner) is dict and (_is_unknown(index) or isinstance(index, OneText)):
             _check_keys(owner, index)
             place = self._place(tracer, [index == key for key in owner], KeyError("a key that the dict does not have"))
-            found = item_at(place.tracer, [*owner.values()], place)
+            values = [*owner.values()]
+            found = _text_at(values, place) if all(map(is_text, values)) else item_at(place.tracer, values, place)
             owner = _Subscripted(lambda _: found)
         owner = self.part_of_object(owner)
         if tracer is not None and is_open(index):
@@ -713,9 +755,17 @@ def _refused(region: Region, value: Any, what: str) -> TraceError:
     )
 
 
+def _text_at(values: Sequence[Any], place: Any) -> OneText:
+    """The text at a place of a list that is not known while tracing."""
+    tracer = place.tracer
+    return OneText(tracer, item_at(tracer, [code_of(tracer, text) for text in values], place))
+
+
 def _check_keys(owner: dict[Any, Any], key: Any) -> None:
-    """Raise the error of a computed key unless a dict has a few integers as keys, and values that a graph can hold."""
-    fits = all(type(k) is int and (is_leaf(v) or isinstance(v, (tuple, list))) for k, v in owner.items())
+    """Raise the error of a computed key unless a dict has a few integers as keys, or texts for a text, and values that
+    a graph can hold."""
+    kind = str if isinstance(key, OneText) else int
+    fits = all(type(k) is kind and (is_leaf(v) or is_text(v) or isinstance(v, (tuple, list))) for k, v in owner.items())
     if not 0 < len(owner) <= _MOST_CHOSEN or not fits:
         raise key.as_key()
 
@@ -858,6 +908,8 @@ _OWN: dict[Any, tuple[str, ...]] = {
 }
 
 
+#: Functions that insert into a list in ascending order, and those that find the place.
+_INSERTS = {bisect.insort: bisect.bisect, bisect.insort_left: bisect.bisect_left}
 #: Functions that return a new list or dict.
 _COPIES = (copy.copy, copy.deepcopy, sorted)
 

@@ -12,6 +12,7 @@ else the jump by which it was left.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -25,7 +26,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.capture import CALLERS, captured
 from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
 from fxlite.tracing.capture.flow_answers import Counted, counted
-from fxlite.tracing.capture.loops import Hint, Loop, Variables
+from fxlite.tracing.capture.loops import Hint, Loop, Variables, is_long
 from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 from fxlite.tracing.selections.growing import Grows
@@ -182,7 +183,7 @@ class Flow(Expressions):
                 found.append(self.truth(test()))
             return outcome
 
-        region, grows = Region(tracer, "a while loop", about.places), False
+        region, grows, added = Region(tracer, "a while loop", about.places), False, tracer.added.copy()
         region.maker, region.is_open = region, True
         try:
             way = run(region, trial)
@@ -194,6 +195,8 @@ class Flow(Expressions):
             if change.maker is not region:
                 raise
             grows = True
+        finally:
+            tracer.added = added
         if not grows and not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
             return None
         loop = Loop(tracer, test, None, body, about, self, found[0] is True, has_else)
@@ -250,12 +253,20 @@ class Flow(Expressions):
             return ""
         if tracer.loops == "keep":
             return 'loops="keep"'
+        region, added = Region(tracer, "a for loop", about.places), tracer.added.copy()
+        region.maker, region.is_open, region.is_long = region, False, is_long(tracer, over)
         try:
             middle = over.count // 2  # in the first iteration, an inner loop may have no iterations
-            way = run(Region(tracer, "a for loop", about.places), lambda: body(over.item(middle)))
+            way = run(region, lambda: body(over.item(middle)))
         except FxliteError:
             Hint.of(tracer, body).unrolls = True  # if that is impossible, the error says why
             return ""
+        except Grows as change:
+            if change.maker is not region:
+                raise
+            return f"it has {over.count} rounds, in which a list grows"
+        finally:
+            tracer.added = added
         size = way.region.size
         if isinstance(way.outcome, Outcome) and over.count > 1:
             return _LEFT
@@ -359,6 +370,8 @@ class Capturing:
         #: of those whose rounds are known.
         self.loops = loops
         self.captures_flow, self._measures = False, True
+        #: Whether lists that long loops change get rows, and whether one did.
+        self.keeps_lists, self.lists_have_rows = True, False
 
     def begin_capture(self) -> None:
         """Called at the start of a trace."""
@@ -369,6 +382,10 @@ class Capturing:
         self.trying = 0
         self.swallowed: FxliteError | None = None
         self.asserting = 0  # the number of ``assert`` statements around the running code
+        #: The texts that variables may be, with their numbers.
+        self.texts: dict[str, int] = {}
+        #: How many elements were added to lists with rows, by the ids of the lists.
+        self.added: Any = Counter()
         #: Facts found by tracing loops, by the code of their bodies; and what became of statements: (statement,
         #: text) by place.
         self.loop_hints: dict[Any, Any] = {}
@@ -383,6 +400,7 @@ class Capturing:
     def attempts(self, trace: Callable[[], None]) -> None:
         """Trace the program, and if that fails, trace it with captured control flow."""
         self.captures_flow, self._measures = self.loops == "keep", self.loops == "auto"
+        self.keeps_lists, self.lists_have_rows = self.loops != "unroll", False
         first: Exception | None = None
         try:
             trace()
@@ -395,8 +413,15 @@ class Capturing:
             first = error
         self.captures_flow = True
         try:
-            trace()
-            self._check()
+            try:
+                trace()
+                self._check()
+            except FxliteError:
+                if not self.lists_have_rows:
+                    raise
+                self.keeps_lists = False  # what the program does with such a list may need it unrolled
+                trace()
+                self._check()
             return
         except FxliteError:
             if not isinstance(first, LoopTooLong):

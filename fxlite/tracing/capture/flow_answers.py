@@ -361,11 +361,14 @@ def _bisected(side: Any) -> Answer:
     """``bisect.bisect_left(values, x)`` and so on: the position in ascending values."""
 
     def call(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
-        if len(args) < 2 or not any(map(holds_computed, args)):
+        rows = growing.rows_of(args[0]) if args else None
+        if len(args) < 2 or not (rows is not None or any(map(holds_computed, args))):
             return function(*args, **kwargs)
         if len(args) > 2 or kwargs:
             problem = f"{function.__name__}() of values that are not known while tracing is given lo, hi or key"
             raise tracer.error(problem, f"np.searchsorted(values[lo:hi], x, {side!r}) + lo")
+        if rows is not None:
+            return growing.bisected(rows, args[1], side)
         if not is_traced(args[0]) and not len(args[0]):
             return 0
         values: Any = args[0] if is_traced(args[0]) else stacked(tracer, list(args[0]))

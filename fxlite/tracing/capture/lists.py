@@ -21,6 +21,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked
 from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe
 from fxlite.tracing.capture.regions import is_leaf
+from fxlite.tracing.capture.texts import OneText, holds_one_text
 from fxlite.tracing.selections import growing
 from fxlite.types import dtypes
 
@@ -64,7 +65,10 @@ def as_array(tracer: Tracer, values: list[Any]) -> Any:
 
 
 def closed(value: Any, tracer: Tracer) -> Any:
-    """A nested result with arrays in place of such lists."""
+    """A nested result with arrays in place of such lists, and numbers in place of texts that are one of several. These
+    become texts again where the result of a call is what the program returns, as in fx.jit."""
+    if isinstance(value, OneText) and tracer.is_finished:
+        return value.code
     if is_open(value):
         return as_array(tracer, value)
     rows = growing.rows_of(value)
@@ -72,7 +76,14 @@ def closed(value: Any, tracer: Tracer) -> Any:
         return growing.result_of(rows)
     if type(value) in (tuple, list):
         return type(value)(closed(part, tracer) for part in value)
-    return {key: closed(part, tracer) for key, part in value.items()} if type(value) is dict else value
+    if type(value) is dict:
+        return {key: closed(part, tracer) for key, part in value.items()}
+    if holds_one_text(value):
+        raise tracer.error(
+            "the program returns a text that is one of several, and which one is not known while tracing",
+            "return a number in its place, or, if it is in no dataclass, call the function through fx.jit",
+        )
+    return value
 
 
 def listed(values: list[Any]) -> Callable[[Any], list[Any]]:

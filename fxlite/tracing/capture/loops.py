@@ -9,7 +9,8 @@ known; only the last attempt is kept.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,9 @@ from fxlite.tracing.capture.regions import (
     shown,
     taken_on,
 )
+from fxlite.tracing.capture.texts import is_text, one_text
 from fxlite.tracing.proxy import PythonNumber
-from fxlite.tracing.selections.growing import Rows, with_rows
+from fxlite.tracing.selections.growing import MOST_ROOM, Grows, Rows, with_rows
 from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
+#: The most rounds of a loop that is unrolled because a list grows in it.
+FEW_APPENDED = 64
 #: How often a body is traced at most: each time, more is known of the values that it carries.
 _MOST_ATTEMPTS = 12
 _FLAG = number_kind(bool)
@@ -95,6 +99,7 @@ class Hint:
     #: For each carried integer that may become large: its bounds before the loop, and in all rounds.
     magnitudes: dict[tuple[Place, int], tuple[float, float]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
+    texts: set[Place] = field(default_factory=set)  # places that are one of several texts
     selected: set[Place] = field(default_factory=set)  # places where a round leaves selected elements
     apart: set[Place] = field(default_factory=set)  # those of them with another selection than other places
     unrolls = False  # the loop must be unrolled
@@ -150,6 +155,8 @@ class Loop:
                 continue
             if place in self.hint.selected and is_traced(value):
                 value = all_of(value)
+            if place in self.hint.texts:
+                value = one_text(self.tracer, value)
             entry = self._entry(value, place.name)
             if (
                 entry is None
@@ -203,6 +210,7 @@ class Loop:
         region = Region(tracer, self.what, [*self.variables.places, *self.entries, *self.fixed])
         region.maker = self
         region.is_open = self.test is not None or is_traced(self.over.count)  # type: ignore[union-attr]
+        region.is_long = self.over is not None and is_long(tracer, self.over)
         number = None
         with region:
             if index:
@@ -358,14 +366,37 @@ class Loop:
         self.hint.roots.clear()
 
     def _settled(self) -> Outcome:
+        rounds = self._known_rounds()
         for _ in range(_MOST_ATTEMPTS):
             self._prepare()
+            before = self.tracer.added.copy()
             condition, way = self._attempt()
+            each, self.tracer.added = self.tracer.added - before, before
             if self._learned(way) or self._overflows(way):
                 continue
+            added = {owner: number * (math.inf if rounds is None else rounds) for owner, number in each.items()}
+            before.update(added)
+            self._make_room(added)
             return self._recorded(condition, way)
         problem = f"the types of the values that {self.what} carries do not settle"
         raise CannotKeep(str(self.tracer.error(problem, "unroll it")))
+
+    def _known_rounds(self) -> int | None:
+        return self.over.count if self.over is not None and type(self.over.count) is int else None
+
+    def _make_room(self, added: Mapping[int, float]) -> None:
+        """Start anew with enough room for the elements that a loop whose number of rounds is known adds to lists from
+        outside of it, unless an outer loop or branch does so, or there is enough."""
+        for place in self.entries:
+            contents = place.get()
+            if not isinstance(place, Contents) or type(contents[0]) is not Rows or place.owner is not contents[0].owner:
+                continue
+            rows, number = contents[0], added.get(id(place.owner), 0)
+            if any(isinstance(body, Region) and not body.owns(place.owner) for body in self.tracer.bodies):
+                continue
+            wanted = number + (rows.count if type(rows.count) is int else rows.room)
+            if number and wanted <= MOST_ROOM and (not rows.suffices or wanted > rows.room):
+                raise Grows(self, place.owner, None, False, int(wanted))
 
     # -- results of an attempt ---------------------------------------------------------------------
     def _learned(self, way: Way) -> bool:
@@ -393,6 +424,8 @@ class Loop:
                 self.extra.append(place)
                 learned = True
         fixed = list(self.fixed.items())  # those of this attempt
+        for place in self.hint.texts & way.values.keys():
+            way.values[place] = one_text(self.tracer, way.values[place])
         for place, entry in list(self.entries.items()):
             learned = self._compared(place, entry, way) or learned
         for place, reason in fixed:
@@ -400,6 +433,10 @@ class Loop:
             before = way.region.places[place]
             if reason is None and isinstance(value, Unavailable):
                 self.fixed[place], self.changes, learned = value, True, True
+            elif reason is None and not is_same(value, before) and is_text(before) and is_text(value):
+                self.hint.texts.add(place)
+                del self.fixed[place]
+                learned = True
             elif reason is None and not is_same(value, before):
                 learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
         found = {} if learned else {m: why for m, why in way.doubts.items() if self._is_around(m.root)}
@@ -624,6 +661,8 @@ class Loop:
             after = self._entry(way.values[place], place.name)
             values = [next(results) for _ in entry.kinds]
             leaves += zip(entry.values, entry.inputs, after.values, values)  # type: ignore[union-attr]
+            if isinstance(place, Contents) and _has_rows(entry.structure):
+                values[-1] = self._count_of_rows(entry, after, values[-1])
             ends[place] = values
             shared = self.sharing.get(place)
             values = values if shared is None else [values[0], ends[shared][1]]
@@ -650,6 +689,18 @@ class Loop:
                 unset = isinstance(after, Unavailable)
                 assign(tracer, place, after if unset else self._unset(place))
         return [result for *_, result in ended]
+
+    def _count_of_rows(self, entry: _Entry, after: Any, result: Any) -> Any:
+        """The number of elements of a list after the loop, as an int if each round adds as many."""
+        rounds, start = self._known_rounds(), entry.values[-1]
+        if rounds is None or self.leaving or type(start) is not int:
+            return result
+        node, each = after.values[-1]._node, 0
+        while node is not entry.inputs[-1]._node:
+            if node.op != "call_function" or node.target is not lookup("add") or type(node.args[1]) is not int:
+                return result
+            node, each = node.args[0], each + node.args[1]
+        return start + rounds * each
 
     def _note_shared(self, way: Way, leaves: Sequence[_Leaf]) -> None:
         """Record which other arrays those after the loop may be: the values that a round passes on under this name or,
@@ -685,6 +736,11 @@ class Loop:
             "is not known while tracing",
             f"give it a value of the same type before the loop: {place.name} = 0",
         )
+
+
+def is_long(tracer: Tracer, over: Counted) -> bool:
+    """Whether lists that a loop changes get rows, so that it can stay a loop though its number of rounds is known."""
+    return tracer.keeps_lists and type(over.count) is int and (over.count > FEW_APPENDED or tracer.loops == "keep")
 
 
 def _has_rows(structure: pytree.Structure) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.state import is_traced
-from fxlite.tracing.capture.answers import BUILTINS, item_at, stacked
+from fxlite.tracing.capture.answers import BUILTINS, are_python_numbers, item_at, stacked
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -70,8 +70,20 @@ def _sorted(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[s
     known = _known_start(keys)
     if known is not None:
         return [values[n] for n in function(range(len(values)), **{**kwargs, "key": known.__getitem__})]
-    order = _order(tracer, keys, bool(kwargs.get("reverse", False)))
-    return [item_at(tracer, values, order[number]) for number in range(len(values))]
+    return _taken(tracer, values, _order(tracer, keys, bool(kwargs.get("reverse", False))))
+
+
+def _taken(tracer: Tracer, values: Sequence[Any], order: Any) -> list[Any]:
+    """The values at these positions. Numbers are stacked once for all of them."""
+    first = values[0]
+    if all(type(v) is type(first) and isinstance(v, tuple) and len(v) == len(first) for v in values):
+        columns = [_taken(tracer, part, order) for part in zip(*values)]
+        return [type(first)(*parts) if hasattr(first, "_fields") else parts for parts in zip(*columns)]
+    if not all(isinstance(v, (*_NUMBERS, np.generic)) or (is_traced(v) and not v.ndim) for v in values):
+        return [item_at(tracer, values, order[number]) for number in range(len(values))]
+    found = stacked(tracer, values)[order]
+    is_python = are_python_numbers(values)
+    return [tracer.python_number(found[n]) if is_python else found[n] for n in range(len(values))]
 
 
 def _with_keys(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:

@@ -26,6 +26,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of, number_kind
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Variable
+from fxlite.tracing.capture.texts import OneText, code_of, is_text
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import number_of_tie, replace_root
@@ -155,6 +156,10 @@ class Merging:
         for value in (one, other):
             if isinstance(value, Unavailable):
                 return lambda results: value
+        if is_text(one) and is_text(other):
+            codes = code_of(self.tracer, one), code_of(self.tracer, other)
+            code = self.leaf(path, codes[0], codes[1], number_kind(int))
+            return lambda results: OneText(self.tracer, code(results))
         if one is FILLER or other is FILLER:
             return self.filled(path, other if one is FILLER else one, one is FILLER)
         if one is MISSING or other is MISSING:
@@ -330,9 +335,11 @@ class Region(Body):
         self.doubts: dict[Memory, str] = {}
         self._made: dict[int, Any] = {}
         self.is_branch = what == "a branch"
-        #: What traces it again if a list gets rows; and for a loop, whether its number of rounds is not known.
+        #: What traces it again if a list gets rows; and for a loop, whether its number of rounds is not known, or too
+        #: large for it to be unrolled because of a list.
         self.maker: Any = None
         self.is_open: bool | None = None
+        self.is_long = False
         #: The lists that a round sees in place of others, by their ids.
         self.instead: dict[int, tuple[Any, Any]] = {}
 

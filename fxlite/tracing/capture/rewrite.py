@@ -32,7 +32,7 @@ from fxlite.tracing.capture.names import (
     leaves,
     read_names,
 )
-from fxlite.tracing.capture.rewrite_expressions import Expressions, Scope, ask, placed
+from fxlite.tracing.capture.rewrite_expressions import Expressions, Scope, as_test, ask, placed
 
 _Statements = list[ast.stmt]
 
@@ -172,7 +172,7 @@ class ControlFlow(Expressions):
 
     def _if(self, node: ast.If, rest: _Statements | None, names: set[str]) -> Any:
         one_side = always_leaves(node.body) or always_leaves(node.orelse)
-        test = self.visit(node.test)
+        test = self.visit(as_test(node.test))
         body, body_name = self._part("if", node.body, node)
         orelse, else_name = self._optional("else", node.orelse, node)
         made: _Statements = [body, *orelse]
@@ -201,7 +201,7 @@ class ControlFlow(Expressions):
         if isinstance(node, ast.While):
             place, method = node.test, "while_"
             asked, first = self._part("test", [], node)
-            asked.body = [placed(ast.Return(self.visit(node.test)), node.test)]
+            asked.body = [placed(ast.Return(self.visit(as_test(node.test))), node.test)]
             body, second = self._part("while", node.body, node)
             made = [asked, body]
         else:

@@ -191,7 +191,7 @@ class Expressions(Calls):
         if not self._scopes:
             return self.generic_visit(node)
         message = _later(self.visit(node.msg)) if node.msg is not None else ast.Constant(None)
-        test = self.visit(node.test)
+        test = self.visit(as_test(node.test))
         return placed(ast.Expr(ask("assert_", test, _later(test), message)), node)
 
     # -- expressions -------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Expressions(Calls):
         test = (
             part.ifs[0] if len(part.ifs) == 1 else ast.BoolOp(ast.And(), part.ifs) if part.ifs else ast.Constant(True)
         )
-        pair = ast.Tuple([self.visit(placed(test, given)), _later(self.visit(given.elt))], ast.Load())
+        pair = ast.Tuple([self.visit(as_test(placed(test, given))), _later(self.visit(given.elt))], ast.Load())
         one = ast.comprehension(self.visit(part.target), ast.List([ast.Name(value, ast.Load())], ast.Load()), [], 0)
         element = ast.Subscript(ast.ListComp(pair, [one]), ast.Constant(0), ast.Load())
         default = [self.visit(other) for other in node.args[1:]]
@@ -251,6 +251,7 @@ class Expressions(Calls):
         if any(binds_a_name(v) for v in node.values[1:]):
             return node
         method = "and_" if isinstance(node.op, ast.And) else "or_"
+        method = f"true_{method}" if getattr(node, "is_test", False) else method
         return ask(method, node, node.values[0], *map(_later, node.values[1:]))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -265,6 +266,7 @@ class Expressions(Calls):
         return ask("not_", node, node.operand) if isinstance(node.op, ast.Not) else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        as_test(node.test)
         self.generic_visit(node)
         if binds_a_name(node.body) or binds_a_name(node.orelse):
             return node
@@ -303,10 +305,21 @@ class Expressions(Calls):
             return self._visit_made(node)
         test = last.ifs[0] if len(last.ifs) == 1 else placed(ast.BoolOp(ast.And(), last.ifs), last.ifs[0])
         last.ifs = []
-        test, node.elt = self.visit(test), self.visit(node.elt)
+        test, node.elt = self.visit(as_test(test)), self.visit(node.elt)
         node.generators = [self.visit(generator) for generator in node.generators]
         node.elt = ask("kept", node.elt, test, _later(node.elt))
         return ask("gathered", node, node)
+
+
+def as_test(node: ast.expr) -> ast.expr:
+    """An expression of which only the truth matters, as those of ``if`` and ``while``."""
+    if isinstance(node, ast.BoolOp):
+        node.is_test = True  # type: ignore[attr-defined]
+        for value in node.values:
+            as_test(value)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        as_test(node.operand)
+    return node
 
 
 def _later(node: ast.expr) -> ast.expr:

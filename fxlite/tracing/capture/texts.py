@@ -1,13 +1,20 @@
-"""Texts of values that are not known while tracing, such as ``str(n)`` or ``f"{x}"``. They may be shown and joined,
-as in the message of an exception. Any code that reads their characters would read the name of the value, and raises
-an error.
+"""Texts that are not known while tracing.
+
+``str(n)`` and ``f"{x}"`` of a value (:class:`UnknownText`) may be shown and joined, as in the message of an exception.
+Any code that reads their characters would read the name of the value, and raises an error.
+
+A variable that is one of several texts, such as the state of a machine (:class:`OneText`), is a number in the graph.
+It can be compared, looked up in a dict, passed on by branches and loops, and returned.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fxlite.base.state import UNKNOWN_TEXT, active_tracer
+from fxlite.graph import pytree
+from fxlite.ops.op import lookup
 from fxlite.types.shapes import NamedDim
 
 if TYPE_CHECKING:
@@ -69,3 +76,79 @@ def in_text(tracer: Tracer, value: Any) -> Any:
 def as_text(value: Any) -> Any:
     """A text, as an UnknownText if it contains unknown values; any other value unchanged."""
     return UnknownText(value) if type(value) is str and UNKNOWN_TEXT in value else value
+
+
+class OneText:
+    """One of several texts: the one with the number ``code`` of ``tracer.texts``."""
+
+    def __init__(self, tracer: Tracer, code: Any) -> None:
+        self.tracer, self.code = tracer, code
+
+    # -- as a value that loops and branches pass on --------------------------------------------------
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        return "text", ("code",), (self.code,)
+
+    __fx_form__ = ()
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> OneText:
+        return OneText(self.tracer, parts[0])
+
+    # -- what can be done with it --------------------------------------------------------------------
+    def __eq__(self, other: object) -> Any:
+        if not is_text(other):
+            return False
+        return self.tracer.python_number(lookup("eq")(self.code, code_of(self.tracer, other)))
+
+    def __ne__(self, other: object) -> Any:
+        if not is_text(other):
+            return True
+        return self.tracer.python_number(lookup("ne")(self.code, code_of(self.tracer, other)))
+
+    def __str__(self) -> str:
+        return f"{UNKNOWN_TEXT}one of several texts)"
+
+    __repr__ = __str__
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+    def refuse(self, *_: Any) -> NoReturn:
+        """Raise the error for anything else."""
+        raise self.tracer.error(
+            "the program reads a text that is one of several, and which one is not known while tracing",
+            "compare it with == or in, look it up in a dict, or use a number in its place",
+        )
+
+    as_key = refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(str, name) and not name.startswith("_"):
+            self.refuse()
+        raise AttributeError(f"'str' object has no attribute {name!r}")
+
+
+for _name in "hash bool len iter getitem contains add radd mul rmul mod rmod lt le gt ge".split():
+    setattr(OneText, f"__{_name}__", OneText.refuse)
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a text that is known, or one of several that are known."""
+    return type(value) is str or isinstance(value, OneText)
+
+
+def code_of(tracer: Tracer, text: Any) -> Any:
+    """The number of a text in ``tracer.texts``, or the traced one for one of several."""
+    return text.code if isinstance(text, OneText) else tracer.texts.setdefault(text, len(tracer.texts))
+
+
+def one_text(tracer: Tracer, text: Any) -> Any:
+    """A known text as one of several; any other value unchanged."""
+    return OneText(tracer, code_of(tracer, text)) if type(text) is str else text
+
+
+def holds_one_text(value: Any) -> bool:
+    """Whether a value is, or contains, one of several texts."""
+    if isinstance(value, OneText):
+        return True
+    found = pytree.children_of(value)
+    return found is not None and any(map(holds_one_text, found[2]))

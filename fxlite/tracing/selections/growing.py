@@ -26,6 +26,7 @@ from fxlite.tracing.capture.answers import ARRAYS
 from fxlite.tracing.capture.bodies import Kind, kind_of, put_together
 from fxlite.tracing.capture.places import Contents, Maybe
 from fxlite.tracing.capture.regions import is_leaf, kind_of_both, note
+from fxlite.tracing.capture.texts import holds_one_text
 from fxlite.tracing.proxy import PythonNumber
 from fxlite.tracing.writes.shared_memory import fresh, is_number, memory_of, root_of, view_of
 from fxlite.types.shapes import NamedDim
@@ -40,6 +41,10 @@ Traced = TypeVar("Traced")
 FIRST_ROOM, MORE_ROOM, MOST_ROOM = 256, 16, 1 << 20
 
 
+#: The most elements that become a Python list again.
+MOST_UNROLLED = 4096
+
+
 class OutOfRoom(RuntimeError):
     """A list of the program has more elements than it has room for."""
 
@@ -50,10 +55,19 @@ class Rows:
     an element, and ``kinds`` are those of its leaves."""
 
     def __init__(
-        self, tracer: Tracer, owner: Any, form: Form, arrays: Sequence[Any], first: Any = None, count: Any = 0
+        self,
+        tracer: Tracer,
+        owner: Any,
+        form: Form,
+        arrays: Sequence[Any],
+        first: Any = None,
+        count: Any = 0,
+        suffices: bool = False,
     ) -> None:
         self.tracer, self.owner, self.form, self.arrays = tracer, owner, form, tuple(arrays)
         self.first, self.count = first, count
+        #: Whether there is room for all elements that the program can add.
+        self.suffices = suffices
         self.kind: type = type(owner)
 
     def belong_to(self, owner: Any) -> None:
@@ -76,7 +90,7 @@ class Rows:
 
     def __fx_rebuilt__(self, parts: Sequence[Any]) -> Rows:
         first = parts[0] if self.first is not None else None
-        made = Rows(self.tracer, None, self.form, self.arrays, first, parts[-1])
+        made = Rows(self.tracer, None, self.form, self.arrays, first, parts[-1], self.suffices)
         made.kind = self.kind
         return made
 
@@ -142,20 +156,37 @@ class Rows:
     # -- changes ---------------------------------------------------------------------------------------
     def set(self, first: Any, count: Any) -> None:
         note(self.tracer, place_of(self.owner))
-        place_of(self.owner).set([Rows(self.tracer, self.owner, self.form, self.arrays, first, count)])
+        made = Rows(self.tracer, self.owner, self.form, self.arrays, first, count, self.suffices)
+        place_of(self.owner).set([made])
+
+    def _end(self) -> Any:
+        """The number of elements, before another one is added; a call in which there is no room for it raises
+        OutOfRoom."""
+        self.tracer.added[id(self.owner)] += 1
+        if self.suffices:
+            return self.count
+        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
+        return self._unless(self.count, self.count >= self.room, full)
+
+    def _with_room(self) -> Rows:
+        """These rows, or a copy with more room, if it is known that no other element fits."""
+        if type(self.count) is not int or self.count < self.room:
+            return self
+        into_rows(self.tracer, self.owner, (self,), None, self.first is not None, 2 * self.room)
+        may_grow(self.owner)
+        return rows_of(self.owner)  # type: ignore[return-value]
 
     def add(self, value: Any) -> None:
         """Append an element."""
-        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
-        place = self._unless(self.count, self.count >= self.room, full)
-        self.put(place, value)
-        self.set(self.first, place + 1)
+        rows = self._with_room()
+        place = rows._end()
+        rows.put(place, value)
+        rows.set(rows.first, place + 1)
 
     def add_first(self, value: Any) -> None:
-        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
-        count = self._unless(self.count, self.count >= self.room, full)
-        first = (self.first + (self.room - 1)) % self.room
-        self.set(first, count + 1)
+        rows = self._with_room()
+        count = rows._end()
+        rows.set((rows.first + (rows.room - 1)) % rows.room, count + 1)
         rows_of(self.owner).put(0, value)  # type: ignore[union-attr]
 
     def take_last(self, what: str) -> Any:
@@ -200,6 +231,8 @@ class Rows:
 
     def selected(self) -> list[Any]:
         """The elements as arrays, one for each leaf."""
+        if type(self.count) is int:
+            return [array[: self.count] for array in self.in_order()]
         there = self.places() < self.count
         if not is_traced(there):
             there = self.tracer.constant(there)
@@ -232,10 +265,10 @@ class Form:
         leaves: list[Any] = []
 
         def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> pytree.Structure:
-            if not is_leaf(part):
+            if not is_leaf(part) or holds_one_text(value):
+                kind = "str" if holds_one_text(value) else type(part).__name__
                 raise tracer.error(
-                    f"a {type(part).__name__} is put into a list whose number of elements is known only when the "
-                    "program runs",
+                    f"a {kind} is put into a list whose number of elements is known only when the program runs",
                     "let its elements be arrays and numbers, or tuples of as many of these",
                 )
             leaves.append(part)
@@ -276,11 +309,12 @@ def form_of(tracer: Tracer, values: Iterable[Any], form: Form | None = None) -> 
 class Grows(BaseException):
     """Raised where a loop changes a list from outside of it: the ``maker`` of the outermost region around which the
     list was made is traced again, and the list has rows from the start. ``form`` is that of the elements that are
-    added, and ``turns`` tells whether it changes at its start."""
+    added, and ``turns`` tells whether it changes at its start; ``room`` is enough for all that can be added, if that is
+    known."""
 
-    def __init__(self, maker: Any, owner: Any, form: Form | None, turns: bool) -> None:
+    def __init__(self, maker: Any, owner: Any, form: Form | None, turns: bool, room: int = 0) -> None:
         super().__init__("a list grows in a loop")
-        self.maker, self.owner, self.form, self.turns = maker, owner, form, turns
+        self.maker, self.owner, self.form, self.turns, self.room = maker, owner, form, turns, room
 
 
 def with_rows(
@@ -288,21 +322,26 @@ def with_rows(
 ) -> Traced:
     """The result of ``trace``, which is called until no more lists that it changes have to get rows; ``again`` is
     called before each further attempt."""
-    grown: dict[int, tuple[Any, tuple[Any, ...], Form, bool]] = {}
+    grown: dict[int, tuple[Any, tuple[Any, ...], Form, bool, int]] = {}
     while True:
-        before = tracer.growing
+        before, added = tracer.growing, tracer.added.copy()
         tracer.growing = before | grown.keys()
         try:
-            return trace()
+            result = trace()
+            for owner, *_ in grown.values():
+                may_grow(owner)
+            return result
         except Grows as change:
-            owner, form, turns = change.owner, change.form, change.turns
+            tracer.added = added
+            owner, form, turns, room = change.owner, change.form, change.turns, change.room
             if change.maker is not maker and id(owner) not in grown:
                 raise
             contents = place_of(owner).get()
             if id(owner) in grown:
-                _, contents, known, turned = grown[id(owner)]
+                _, contents, known, turned, former = grown[id(owner)]
                 form, turns = known if form is None else known.joined(tracer, form), turns or turned
-            grown[id(owner)] = owner, contents, into_rows(tracer, owner, contents, form, turns), turns
+                room = max(room, former)
+            grown[id(owner)] = owner, contents, into_rows(tracer, owner, contents, form, turns, room), turns, room
         finally:
             tracer.growing = before
         if again is not None:
@@ -325,21 +364,41 @@ def rows_of(value: Any) -> Rows | None:
     return found
 
 
+def holds_rows(value: Any) -> bool:
+    """Whether a value is a list that has rows, or contains one."""
+    found = None if rows_of(value) is not None else pytree.children_of(value)
+    return rows_of(value) is not None or (found is not None and any(map(holds_rows, found[2])))
+
+
+def may_grow(owner: Any) -> None:
+    """Called when more elements may be added to a list than there was said to be room for."""
+    rows = rows_of(owner)
+    if rows is not None:
+        rows.suffices = False
+
+
 def changed_by(name: str, args: Sequence[Any], owner: Any) -> tuple[list[Any], bool]:
     """The elements that a method adds, and whether it changes the list at its start."""
     added: list[Any] = []
     if name in ("append", "appendleft", "add"):
         added = [*args]
     elif name in ("extend", "update", "extendleft") and isinstance(args[0], (list, tuple)):
-        added = [*args[0]]
+        added = [*args[0]] if rows_of(args[0]) is None else []
     elif name in ("insert", "heappush", "heapreplace", "heappushpop"):
         added = [args[1]]
     at_start = name in ("pop", "insert") and type(args[0] if args else None) is int and args[0] == 0
     return added, type(owner) is deque or at_start
 
 
-def into_rows(tracer: Tracer, owner: Any, contents: Sequence[Any], form: Form | None, turns: bool) -> Form:
-    """Let a list hold rows; returns the form of its elements."""
+def into_rows(
+    tracer: Tracer, owner: Any, contents: Sequence[Any], form: Form | None, turns: bool, room: int = 0
+) -> Form:
+    """Let a list hold rows, or more rows, if it has some; returns the form of its elements. ``room`` is enough for all
+    elements that can be added, if that is known."""
+    before = contents[0] if contents and type(contents[0]) is Rows else None
+    if before is not None:
+        contents = ()
+        form = before.form if form is None else before.form.joined(tracer, form)
     parts = [part.value if type(part) is Maybe else part for part in contents]
     form = form_of(tracer, parts, form)
     if form is None:
@@ -348,14 +407,19 @@ def into_rows(tracer: Tracer, owner: Any, contents: Sequence[Any], form: Form | 
             "not known",
             "give it its first element before the loop",
         )
-    room = tracer.room
-    while room < len(contents):
-        room *= 2
+    size = max(room, tracer.room, before.room if before is not None else 0)
+    while size < len(contents):
+        size *= 2
     arrays = [
-        ARRAYS[np.zeros](tracer, np.zeros, ((room, *kind.type.shape),), {"dtype": kind.type.dtype.numpy})
+        ARRAYS[np.zeros](tracer, np.zeros, ((size, *kind.type.shape),), {"dtype": kind.type.dtype.numpy})
         for kind in form.kinds
     ]
-    rows = Rows(tracer, owner, form, arrays, 0 if turns else None, 0)
+    rows = Rows(tracer, owner, form, arrays, 0 if turns else None, 0, room > 0)
+    if before is not None:
+        rows.first = 0 if before.first is not None else rows.first
+        rows.count = before.count
+        for array, old in zip(arrays, before.in_order()):
+            array[: before.room] = old
     for part, value in zip(contents, parts):
         rows.put(rows.count, value)
         there = _number(tracer, lookup("cast")(part.truth, "i64")) if type(part) is Maybe else 1
@@ -381,7 +445,7 @@ def _checked(rows: Rows, name: str, args: Sequence[Any]) -> Rows:
     if id(rows.owner) in tracer.growing:
         raise Grows(None, rows.owner, form, turns)
     arrays = [array.astype(kind.type.dtype.numpy) for array, kind in zip(rows.arrays, form.kinds)]
-    made = Rows(tracer, rows.owner, form, arrays, 0 if turns else rows.first, rows.count)
+    made = Rows(tracer, rows.owner, form, arrays, 0 if turns else rows.first, rows.count, rows.suffices)
     made.set(made.first, made.count)
     return made
 
@@ -414,10 +478,36 @@ def _append(flow: Any, rows: Rows, value: Any) -> None:
 
 
 def _extend(flow: Any, rows: Rows, values: Any) -> None:
-    if not isinstance(values, (list, tuple)) or rows_of(values) is not None:
+    own = rows_of(values)
+    if own is not None:
+        _extend_by(rows, own)
+        return
+    if not isinstance(values, (list, tuple)):
         rows.refuse()
     for value in values:
         rows_of(rows.owner).add(value)  # type: ignore[union-attr]
+
+
+def _extend_by(rows: Rows, more: Rows) -> None:
+    """Append the elements of another list that has rows."""
+    if rows.first is not None:
+        rows.refuse()
+    form = rows.form.joined(rows.tracer, more.form)
+    if form.kinds != rows.form.kinds:
+        rows.refuse()
+    room = rows.room
+    rows.tracer.added[id(rows.owner)] += more.count if type(more.count) is int else more.room
+    count = rows.count + more.count
+    if not rows.suffices:
+        full = OutOfRoom(f"a {rows.kind.__name__} of the program has more than {room} elements")
+        count = rows._unless(count, count > room, full)
+    numbers = rows.places()
+    source = lookup("clip")(numbers - rows.count, 0, more.room - 1)
+    old = numbers < rows.count
+    for array, extra in zip(rows.arrays, more.in_order()):
+        shape = (room, *[1] * (array.ndim - 1))
+        array[...] = lookup("where")(lookup("reshape")(old, shape), array, extra[source])
+    rows.set(None, count)
 
 
 def _pop(flow: Any, rows: Rows, place: Any = -1) -> Any:
@@ -465,10 +555,12 @@ def _add(flow: Any, rows: Rows, value: Any) -> None:
     equal = rows.equal(value)
     there = lookup("any")(equal)
     end: Any = rows.count if is_traced(rows.count) else lookup("full")((), rows.count, "i64")
-    full = OutOfRoom(f"a set of the program has more than {rows.room} elements")
-    beyond = lookup("logical_and")(lookup("logical_not")(there), end >= rows.room)
-    place = lookup("where")(there, lookup("argmax")(lookup("cast")(equal, "u8")), end)
-    place = rows._unless(_number(rows.tracer, place), beyond, full)
+    rows.tracer.added[id(rows.owner)] += 1
+    place = _number(rows.tracer, lookup("where")(there, lookup("argmax")(lookup("cast")(equal, "u8")), end))
+    if not rows.suffices:
+        full = OutOfRoom(f"a set of the program has more than {rows.room} elements")
+        beyond = lookup("logical_and")(lookup("logical_not")(there), end >= rows.room)
+        place = rows._unless(place, beyond, full)
     rows.put(place, value)
     rows.set(None, _number(rows.tracer, lookup("where")(there, rows.count, lookup("minimum")(end + 1, rows.room))))
 
@@ -627,15 +719,73 @@ def _as(flow: Any, rows: Rows, kind: type) -> Any:
     return flow.made(made)
 
 
+def _slice(rows: Rows, index: slice) -> tuple[Any, int, Any]:
+    """The place of the first element of a slice, the step to the next one, and how many there are."""
+    step = 1 if index.step is None else index.step
+    if type(step) is not int or not step:
+        rows.refuse()
+    low, high = (0, rows.count) if step > 0 else (-1, rows.count - 1)
+
+    def end(bound: Any, otherwise: Any) -> Any:
+        if bound is None:
+            return otherwise
+        bound = rows.tracer.number_of_size(bound) if isinstance(bound, NamedDim) else bound
+        if is_traced(bound):
+            bound = lookup("where")(lookup("lt")(bound, 0), lookup("add")(bound, rows.count), bound)
+        elif bound < 0:
+            bound = rows.count + bound
+        return _between(rows.tracer, low, bound, high)
+
+    start, stop = (
+        (end(index.start, low), end(index.stop, high)) if step > 0 else (end(index.start, high), end(index.stop, low))
+    )
+    far = (stop - start if step > 0 else start - stop) + (abs(step) - 1)
+    count = far if step in (1, -1) else far // abs(step)
+    return start, step, _between(rows.tracer, 0, count, count)
+
+
+def _between(tracer: Tracer, low: Any, value: Any, high: Any) -> Any:
+    """A number, or the nearest one from ``low`` to ``high``, which is at least ``low``."""
+    if not any(map(is_traced, (low, value, high))):
+        return max(low, min(value, high))
+    least = value if value is high else lookup("minimum")(value, high)
+    return _number(tracer, lookup("maximum")(least, low))
+
+
+def joined(flow: Any, left: Any, right: Any) -> Any:
+    """``left + right`` for two lists, of which one has rows, or both."""
+    tracer = next(rows for value in (left, right) if (rows := rows_of(value)) is not None).tracer
+    made: list[Any] = []
+    contents = left if rows_of(left) is None else [rows_of(left)]
+    own = rows_of(right)
+    form = form_of(tracer, right) if own is None else own.form
+    room = sum(len(v) if (rows := rows_of(v)) is None else rows.room for v in (left, right))
+    into_rows(tracer, made, contents, form, False, room)
+    _extend(flow, rows_of(made), right)  # type: ignore[arg-type]
+    may_grow(made)
+    return flow.made(made)
+
+
+def bisected(rows: Rows, value: Any, side: str) -> Any:
+    """The position of a value in a list in ascending order."""
+    form = Form.of(rows.tracer, value)
+    if form.structure != rows.form.structure or any(kind.type.shape for kind in rows.form.kinds):
+        rows.refuse()
+    held = put_together(rows.form.structure, rows.in_order())
+    before = _is_less(rows.tracer, held, value)
+    if side == "right":
+        before = lookup("logical_not")(_is_less(rows.tracer, value, held))
+    there = lookup("logical_and")(before, rows.places() < rows.count)
+    return _number(rows.tracer, lookup("sum")(lookup("cast")(there, "i64")))
+
+
 def part_of(flow: Any, rows: Rows, index: Any) -> Any:
-    """``found[i]``, and slices that take all elements, forward or backward."""
+    """``found[i]``, and ``found[i:j]``, which is a new list."""
     if isinstance(index, slice):
-        if (index.start, index.stop) != (None, None) or index.step not in (None, 1, -1):
-            rows.refuse()
+        start, step, count = _slice(rows, index)
         made = _as(flow, rows, list)
-        if index.step == -1:
-            own: Any = rows_of(made)
-            own.move((own.count - 1) - own.places(), own.count)
+        own: Any = rows_of(made)
+        own.move(own.places() * step + start, count)
         return made
     if type(index) is not int and not (is_traced(index) and not index.type.shape):
         index = index.__index__()
@@ -656,6 +806,17 @@ def contains(rows: Rows, value: Any) -> Any:
     if form.structure != rows.form.structure:
         return False
     return _number(rows.tracer, lookup("any")(rows.equal(value)))
+
+
+def unrolled(value: Any) -> Any:
+    """A list of a number of elements that is known while tracing in place of one that has rows; any other value
+    unchanged."""
+    rows = rows_of(value)
+    if rows is None:
+        return value
+    if type(rows.count) is not int or rows.count > MOST_UNROLLED:
+        rows.refuse()
+    return rows.kind(rows.at(place) for place in range(rows.count))
 
 
 def as_arrays(rows: Rows) -> Any:
