@@ -1,13 +1,12 @@
 """The array API standard's own test suite against ``fxlite.lazy``, beside NumPy.
 
-    python -m tests.array_api                         # all tests, a few examples each
-    python -m tests.array_api --examples 100 -k sum   # more of them; the rest goes to pytest
+    python -m tests.array_api                         # all tests; writes docs/array_api.md
+    python -m tests.array_api --examples 100 -k sum   # more examples of some; the rest goes to pytest
 
 In: data-apis/array-api-tests (MIT), which is read where it lies: in ``../shared/programs/
 array-api-tests``, or where ``FXLITE_ARRAY_API_TESTS`` says. Out: how many tests pass, fail and are
-skipped with both, and each that fails, with the reason; what fails with NumPy in the same way is
-NumPy's. Needs ``hypothesis`` and ``ndindex``. Exits with 1 where something fails with lazy arrays
-alone.
+skipped with both, and each that fails, with the reason. Needs ``fxlite[array_api]``. Exits with 1
+where a failure has no reason in ``REASONS``.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -34,11 +34,36 @@ MODULES = {
     "numpy": "numpy",
     "fxlite.lazy": ('exec(\'import fxlite.lazy as xp; xp.configure(backend="{backend}"); xp_name = "fxlite.lazy"\')'),
 }
-_LINE = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - (.*))?$")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "array_api.md"
+#: Why tests fail: a pattern of their names, and the reason.
+REASONS = {
+    r"::test_(meshgrid|broadcast_arrays)$": "The result is a tuple, as NumPy's is; the standard says a list.",
+    r"::test_finfo\[": "The numbers in `finfo` have the dtype, as NumPy's; the standard says Python's floats.",
+    r"fftfreq\]?$": "NumPy's `fftfreq` and `rfftfreq` have no `dtype=`.",
+    r"::test_(func_signature\[(arg)?sort\]|(arg)?sort)$": "NumPy's `sort` and `argsort` have no `descending=`.",
+    r"::test_func_signature\[clip\]$": "NumPy's `clip` has the parameters `a_min` and `a_max` before `min` and `max`.",
+    r"floor_?div.*infinity": "NumPy's `floor_divide` by an infinity rounds to -1 or 0, and of an infinity is NaN.",
+    r"::test_unary\[(expm1|tanh)\(": "NumPy's complex `expm1` and `tanh` of infinities, NaN and zeros differ: NaN in "
+    "place of an infinity, or another sign of a zero.",
+}
+_LINE = re.compile(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) (\S+::.*?)(?: - (.*))?$")
+_SKIPPED = re.compile(r"^SKIPPED \[(\d+)\] (.*)$")
+_START = """# The array API standard
+
+The [array API standard](https://data-apis.org/array-api/) says what the functions of array libraries have in common.
+Its own test suite, [array-api-tests](https://github.com/data-apis/array-api-tests), run against
+[`fxlite.lazy`](guides/lazy.md) and, beside it, against NumPy {numpy}, for version {version} of the standard:
+
+"""
+
+
+def reason(test: str) -> str:
+    """Why a test fails; empty if that is not known."""
+    return next((text for pattern, text in REASONS.items() if re.search(pattern, test)), "")
 
 
 def run(module: str, version: str, examples: int, rest: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Test -> (PASSED or FAILED or SKIPPED, first line of the error)."""
+    """Test -> (PASSED, FAILED, ERROR or SKIPPED, first line of the error)."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[1]), *sys.path]),
@@ -60,8 +85,10 @@ def run(module: str, version: str, examples: int, rest: Sequence[str]) -> dict[s
     for line in done.stdout.splitlines():
         match = _LINE.match(line)
         if match:
-            outcome, name, reason = match.groups()
-            found[name.rpartition("/")[2]] = (outcome, reason or "")
+            outcome, name, error = match.groups()
+            found[name.rpartition("/")[2]] = (outcome, error or "")
+        elif match := _SKIPPED.match(line):
+            found |= {f"{match[2]} ({number})": ("SKIPPED", "") for number in range(int(match[1]))}
     if not found:
         raise SystemExit(f"nothing was run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return found
@@ -78,22 +105,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: run(module.format(backend=args.backend), args.version, args.examples, rest)
         for name, module in MODULES.items()
     }
-    console, table = Console(), Table("array", "passed", "failed", "skipped", "share")
+    console, table = Console(), Table("arrays", "passed", "failed", "skipped", "share")
     for name, found in results.items():
-        count = Counter(outcome for outcome, _ in found.values())
-        failed = count["FAILED"] + count["ERROR"]
-        share = count["PASSED"] / max(count["PASSED"] + failed, 1)
-        numbers = (count["PASSED"], failed, count["SKIPPED"])
-        table.add_row(name, *map(str, numbers), f"{100 * share:.1f} %")
+        table.add_row(name, *counted(found))
     console.print(table)
-    own = 0
-    for test, (outcome, reason) in sorted(results["fxlite.lazy"].items()):
-        if outcome in ("FAILED", "ERROR"):
-            with_numpy = results["numpy"].get(test, ("", ""))[0] == outcome
-            own += not with_numpy
-            why = "with NumPy, too" if with_numpy else reason or "no reason"
-            console.print(f"{test}: {why}", markup=False, highlight=False, soft_wrap=True)
-    return 1 if own else 0
+    failed = failures(results["fxlite.lazy"])
+    for test in failed:
+        error = results["fxlite.lazy"][test][1]
+        console.print(f"{test}: {reason(test) or error or 'no reason'}", markup=False, highlight=False, soft_wrap=True)
+    if not rest:
+        PAGE.write_text(page(results, args.version))
+    return 0 if all(map(reason, failed)) else 1
+
+
+def counted(found: Mapping[str, tuple[str, str]]) -> list[str]:
+    """How many tests pass, fail and are skipped, and the share that passes of those that are run."""
+    count = Counter(outcome for outcome, _ in found.values())
+    failed = len(failures(found))
+    share = 100 * count["PASSED"] / max(count["PASSED"] + failed, 1)
+    return [str(count["PASSED"]), str(failed), str(count["SKIPPED"]), f"{share:.1f} %"]
+
+
+def failures(found: Mapping[str, tuple[str, str]]) -> list[str]:
+    """The tests that fail, in order."""
+    return sorted(test for test, (outcome, _) in found.items() if outcome in ("FAILED", "ERROR"))
+
+
+def page(results: Mapping[str, Mapping[str, tuple[str, str]]], version: str) -> str:
+    """The page of the documentation."""
+    lines = [_START.format(numpy=np.__version__, version=version), "| arrays | passed | failed | skipped | share |\n"]
+    lines += ["|---|---|---|---|---|\n", *(f"| {n} | {' | '.join(counted(found))} |\n" for n, found in results.items())]
+    lines.append("\n`python -m tests.array_api` wrote this page.\n\n## What fails\n\n")
+    lines.append("| why | tests |\n|---|---|\n")
+    by_reason: dict[str, list[str]] = {}
+    for test in failures(results["fxlite.lazy"]):
+        by_reason.setdefault(reason(test) or "**not explained**", []).append(test.partition("::")[2])
+    for why, tests in by_reason.items():
+        shown = ", ".join(f"`{test}`" for test in tests).replace("|", "\\|")
+        lines.append(f"| {why} | {len(tests)}: {shown} |\n")
+    return "".join(lines)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,27 @@ SAMPLE = (
 
 
 @pytest.mark.skipif(not array_api.FOLDER.exists(), reason="the standard's test suite is not there")
-@pytest.mark.skipif(importlib.util.find_spec("ndindex") is None, reason="needs ndindex")
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("ndindex", "pytest_jsonreport"))), reason="needs fxlite[array_api]"
+)
 def test_the_standard_s_own_tests() -> None:
     found = array_api.run(array_api.MODULES["fxlite.lazy"].format(backend="interpreter"), "2024.12", 2, ["-k", SAMPLE])
-    failed = [name for name, (outcome, _) in found.items() if outcome in ("FAILED", "ERROR")]
-    # NumPy's own floor_divide of infinities is another than the standard's
     assert len(found) > 50
-    assert [name for name in failed if "floordiv" not in name] == []
+    assert [name for name in array_api.failures(found) if not array_api.reason(name)] == []
+
+
+def test_the_page_has_a_reason_for_each_failure() -> None:
+    results = {
+        "numpy": {"a.py::test_a": ("PASSED", "")},
+        "fxlite.lazy": {
+            "a.py::test_a": ("PASSED", ""),
+            "a.py::test_sort": ("FAILED", ""),
+            "a.py::test_sum[a|b]": ("ERROR", "E"),
+            "b.py:3: why (0)": ("SKIPPED", ""),
+        },
+    }
+    page = array_api.page(results, "2024.12")
+    assert "| fxlite.lazy | 1 | 2 | 1 | 33.3 % |" in page
+    assert "| NumPy's `sort` and `argsort` have no `descending=`. | 1: `test_sort` |" in page
+    assert r"| **not explained** | 1: `test_sum[a\|b]` |" in page
+    assert "**not explained**" not in array_api.PAGE.read_text()
