@@ -186,10 +186,10 @@ class Expressions(Caller):
 
     def true_and_(self, first: Any, *more: Part) -> Any:
         """``and`` where only the truth of the result matters, so that lists may stand beside other values."""
-        return self.and_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))  # type: ignore[misc]
+        return self.and_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))
 
     def true_or_(self, first: Any, *more: Part) -> Any:
-        return self.or_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))  # type: ignore[misc]
+        return self.or_(self._if_list(first), *(lambda then=then: self._if_list(then()) for then in more))
 
     def _if_list(self, value: Any) -> Any:
         """The truth of a list; any other value unchanged."""
