@@ -238,18 +238,25 @@ def is_of_places(node: Node, known: dict[Node, int]) -> bool:
 
 def _steps_of_places(node: Node, known: dict[Node, int]) -> int:
     """The number of operations per element of such a value; more than :data:`MOST_STEPS` for other nodes."""
-    if node.type.rank == 0:
-        return 0
-    found = known.get(node)
-    if found is None:
-        found = MOST_STEPS + 1
-        if node.op == "call_function" and node.target.kind in _OF_PLACES:
-            own = int(node.target.kind == "pointwise")
-            found = own + sum(_steps_of_places(n, known) for n in node.all_input_nodes)
-            if node.target.kind == "creation" and node.all_input_nodes:
-                found = MOST_STEPS + 1
-        known[node] = found
-    return found
+    work = [node]
+    while work:
+        last = work.pop()
+        if last in known:
+            continue
+        if last.type.rank == 0:
+            known[last] = 0
+            continue
+        is_made = last.op == "call_function" and last.target.kind == "creation" and last.all_input_nodes
+        if last.op != "call_function" or last.target.kind not in _OF_PLACES or is_made:
+            known[last] = MOST_STEPS + 1
+            continue
+        waiting = [n for n in last.all_input_nodes if n not in known]
+        if waiting:
+            work += [last, *waiting]
+            continue
+        own = int(last.target.kind == "pointwise")
+        known[last] = min(own + sum(known[n] for n in last.all_input_nodes), MOST_STEPS + 1)
+    return known[node]
 
 
 def _is_one_place(node: Node) -> bool:

@@ -17,6 +17,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
+from fxlite.passes.group import is_of_places
 from fxlite.show.text.reading import node_table
 from fxlite.tracing import traced_program
 
@@ -112,3 +113,17 @@ def test_pictures_and_tables(tall: fx.GraphModule, tmp_path: Path) -> None:
 def test_compiling(tall: fx.GraphModule, backend: str) -> None:
     compiled = fx.compile(tall, backend=backend)
     assert np.array_equal(compiled(X), tall(X))
+
+
+def test_grouping_positions() -> None:
+    """Masks and positions that are computed in thousands of steps."""
+
+    def program(x: Any) -> Any:
+        places = np.arange(4) + x[0, 0].astype(np.int64)
+        for _ in range(1_500):
+            places = np.maximum(places, 1) - 1
+        return x * (places > 0)
+
+    graph = fx.symbolic_trace(program, x="f32[B,4]", loops="unroll").graph
+    (mask,) = graph.find_nodes(op="call_function", target="gt")
+    assert not is_of_places(mask, {})
