@@ -74,7 +74,9 @@ def emit(module: GraphModule) -> CProgram:
     require_small(module)
     prefix = c_name(module.name)
     arrays = {n: np.asarray(module.get_attribute(n.target)) for n in module.graph.nodes if n.op == "get_attr"}
-    finite = frozenset(buffer_name(n) for n, a in arrays.items() if n.type.dtype.is_inexact and np.isfinite(a).all())
+    # One function may read all weights of a type.
+    infinite = {n.type for n, a in arrays.items() if not (n.type.dtype.is_inexact and np.isfinite(a).all())}
+    finite = frozenset(buffer_name(n) for n in arrays if n.type not in infinite)
     planned = planned_calls(module, plain=partial(_call, finite))
     structure = structure_of(prefix, planned, (), None, loops=True)
     printed = _Source(prefix, structure, planned.calls, planned.locations, False, ())

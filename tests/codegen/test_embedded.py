@@ -142,6 +142,22 @@ def test_long_sums_need_no_doubles() -> None:
     assert "? slice[" in text, "zero times infinity is NaN: the weight is read outside, too"
 
 
+def test_layers_that_share_a_function_and_have_infinite_weights_or_none() -> None:
+    """Zeros of the padding times an infinite weight are NaN, whichever layer the function was written for."""
+    nn.init.manual_seed(0)
+    calm, wild = (nn.Conv2d(1, 1, 3, padding=1) for _ in range(2))
+    wild.weight[0, 0, 0, 0] = np.inf
+
+    def program(x: Any) -> Any:
+        return calm(x), wild(x)
+
+    x = np.random.default_rng(0).standard_normal((1, 1, 4, 5)).astype(np.float32)
+    function = compiled(program, x)
+    assert [call.is_first for call in function.program.calls] == [True, False]
+    with np.errstate(all="ignore"):
+        oracle.compare("embedded", function(x), program(x))
+
+
 # -- folders ---------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
