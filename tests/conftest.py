@@ -32,9 +32,7 @@ from fxlite.nn import init
 #: with -O3 (`test_target.py` compares bits): it fuses products and sums, which -O1 alone does not, nor -Og, and
 #: vectorizes the loops that are marked. What is switched off takes a fifth of the compiler's time (of large functions,
 #: two fifths) and rounds nothing. ``FXLITE_CFLAGS= python -m pytest`` compiles as fxlite does.
-SUITE_FLAGS = (
-    "-O1 -fexpensive-optimizations -fno-tree-bit-ccp -fno-ivopts -fno-thread-jumps -fno-tree-pta -fira-region=one"
-)
+SUITE_FLAGS = "-O1 -fexpensive-optimizations -fno-tree-bit-ccp -fno-ivopts -fno-tree-pta -fira-region=one"
 os.environ.setdefault("FXLITE_CFLAGS", SUITE_FLAGS)
 
 #: A first look, in under a minute (``pytest -m smoke``): tracing, files, passes, emitted text, and

@@ -148,6 +148,13 @@ def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     return None
 
 
+def contents_of(value: Any) -> Sequence[Any]:
+    """What a container of the user's program has in it; nothing for anything else, such as a traced value that itself
+    consists of several parts."""
+    found = None if hasattr(value.__class__, "__fx_children__") else children_of(value)
+    return () if found is None else found[2]
+
+
 def structure_of(
     value: Any,
     path: str,

@@ -190,10 +190,10 @@ class Importer:
         self.known[own] = value
         return own
 
-    def trace(self, run: Callable[..., Any], parts: int, loc: Location | None = None) -> GraphModule:
+    def trace(self, run: Callable[..., Any], loc: Location | None = None, parts: int | None = None) -> GraphModule:
         """The graph of ``run(*values)``, which gets a proxy for each input, followed by the known values of the
-        others, in order. ``parts``: how many nodes the model has. ``loc``: the location of nodes outside of any
-        :meth:`step`. Raises ModelImportError and what tracing raises."""
+        others, in order. ``loc``: the location of nodes outside of any :meth:`step`. ``parts``: how many nodes the
+        model has, for a bar of progress. Raises ModelImportError and what tracing raises."""
 
         def forward(*given: Any) -> Any:
             return run(*given)

@@ -852,8 +852,9 @@ class Tracer(Capturing):
         if changes is not None:
             self.refills, result = changes[0], changes[1] or [0]  # a graph must have a result
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
-        is_computed = holds_rows(result) or any(holds_computed(v) for _, v in pytree.leaves(result, "result"))
-        if only_raises and not is_computed:
+        if only_raises and not (
+            holds_rows(result) or any(holds_computed(v) for _, v in pytree.leaves(result, "result"))
+        ):
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
         elif result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes", location=self._definition)

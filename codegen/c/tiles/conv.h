@@ -122,9 +122,11 @@ static inline void sum_block_T(
         if (columns - j > T_lanes)
             sum_block_pair_T(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
         else if (columns - j > T_half_lanes)
-            sum_block_single_T_vec(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+            sum_block_single_T_vec(pixels, channels, taps, x, channel_step, tap, pixel_step, b,
+                                   tile);
         else /* half a vector takes half the time on processors that split whole vectors */
-            sum_block_single_T_half(pixels, channels, taps, x, channel_step, tap, pixel_step, b, tile);
+            sum_block_single_T_half(pixels, channels, taps, x, channel_step, tap, pixel_step, b,
+                                    tile);
     }
 }
 

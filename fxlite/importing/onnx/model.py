@@ -96,7 +96,7 @@ def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = ""
             importer.name_result(value, text)
         return found[0] if len(found) == 1 else tuple(found)
 
-    made = importer.trace(run, len(read.graph.node))
+    made = importer.trace(run, parts=len(read.graph.node))
     made.graph.eliminate_dead_code()
     renamed = {**importer.names.renamed, **dims.names.renamed}
     made.meta["imported_from"] |= {"opsets": dict(opsets), "outputs": outputs, "renamed": renamed}

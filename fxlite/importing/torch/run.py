@@ -155,7 +155,7 @@ class Run:
             raise ModelImportError(self._what_is_missing(missing))
         self._enter_weights()
         inputs = self._declare_inputs()
-        return self.importer.trace(lambda *given: self._run(inputs, given), len(self.exported.graph.nodes))
+        return self.importer.trace(lambda *given: self._run(inputs, given), parts=len(self.exported.graph.nodes))
 
     def _what_is_missing(self, nodes: Sequence[Any]) -> str:
         """The message for ops that the table lacks: which ones, how often, and where the first is."""

@@ -148,7 +148,4 @@ def one_text(tracer: Tracer, text: Any) -> Any:
 
 def holds_one_text(value: Any) -> bool:
     """Whether a value is, or contains, one of several texts."""
-    if isinstance(value, OneText):
-        return True
-    found = pytree.children_of(value)
-    return found is not None and any(map(holds_one_text, found[2]))
+    return isinstance(value, OneText) or any(map(holds_one_text, pytree.contents_of(value)))

@@ -366,8 +366,7 @@ def rows_of(value: Any) -> Rows | None:
 
 def holds_rows(value: Any) -> bool:
     """Whether a value is a list that has rows, or contains one."""
-    found = None if rows_of(value) is not None else pytree.children_of(value)
-    return rows_of(value) is not None or (found is not None and any(map(holds_rows, found[2])))
+    return rows_of(value) is not None or any(map(holds_rows, pytree.contents_of(value)))
 
 
 def may_grow(owner: Any) -> None:
