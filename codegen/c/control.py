@@ -19,7 +19,8 @@ from typing import Any
 from fxlite.base.errors import number_of
 from fxlite.codegen.c.interchange import rows_first
 from fxlite.codegen.c.tiles.library import macros
-from fxlite.codegen.kernel.kernel_ir import Alloc, Kernel, Let, Store
+from fxlite.codegen.kernel.hold import held_element, reads_columns
+from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
 from fxlite.codegen.kernel.printer import CPrinter
@@ -32,7 +33,7 @@ from fxlite.graph.subgraph import bodies_of
 from fxlite.ops.control import BODIES
 from fxlite.passes.group import Group, constant_of
 from fxlite.scalar import expr
-from fxlite.scalar.index import Index, to_text
+from fxlite.scalar.index import Given, Index, to_text
 from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
@@ -91,6 +92,8 @@ class _Function:
         self.kernels = 0
         self.made: dict[int, Kernel] = {}  # by id of the group, which the plan keeps alive
         self.functions: list[str] = []  # of the routines that are called
+        #: Whether some loop is better done with narrow vectors, and whether some kernel has loops of its own.
+        self.narrow = self.has_loops = False
 
     # -- the whole -----------------------------------------------------------------------------
     def function(self) -> ControlFunction:
@@ -132,7 +135,8 @@ class _Function:
         counts = Counter(re.findall(r"\w+", text))
         lines = [line for line in lines if (found := _VARIABLE.match(line)) and counts[found[1]] > 1]
         body = _without_unread([*self.pointers, *body])
-        whole = [comment(_about(self.group)), *signature(self.name, parameters), *lines, *body, "}"]
+        kind = "FX_NARROW static void" if self.narrow and not self.has_loops else "static void"
+        whole = [comment(_about(self.group)), *signature(self.name, parameters, kind), *lines, *body, "}"]
         used = _BYTES in arguments
         text = resolved("\n\n".join([*self.functions, "\n".join(whole)]), macros())
         return ControlFunction(text, tuple(arguments), dim_c(self.scratch) if used else "0")
@@ -156,6 +160,7 @@ class _Function:
     def _loop(self, group: Group, plan: ControlPlan, program: Program | None, depth: int) -> list[str]:
         pad, node = "    " * depth, group.root
         lines, places = self._start(group, plan, program, depth)
+        after: list[str] = []
         for each in plan.bodies.values():
             self._bind(each, group, program)
         body = plan.bodies["body_fn"]
@@ -177,10 +182,34 @@ class _Function:
             if by_rows:
                 return [*lines, *by_rows, *self._end(group, plan, places, depth)]
             head, checks = [f"{pad}{start} {{"], []
+            before, after = self._held(plan, pad)
+            lines += before
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
         if self.printer.uses_error:
             inner += checks
-        return [*lines, *head, *inner, f"{pad}}}", *self._end(group, plan, places, depth)]
+        return [*lines, *head, *inner, f"{pad}}}", *after, *self._end(group, plan, places, depth)]
+
+    def _held(self, plan: ControlPlan, pad: str) -> tuple[list[str], list[str]]:
+        """Lines before and after a loop whose iterations write one element, which stays in a variable meanwhile."""
+        body, number = plan.bodies["body_fn"], known_index(plan.index)
+        program, iteration = body.program, None if number is None else number.single_atom
+        if not isinstance(iteration, Given) or any(g.kind != "loops" or g.anchor for g in program.groups):
+            return [], []
+        if any(self._place(program, r) != buffer_name(n) for n, r in zip(plan.carried, body.results)):
+            return [], []
+        made = [self._lowered(group) for group in program.groups]
+        for kernel, group in zip(made, program.groups):
+            self._bring(kernel, group, program)
+        places = self.printer.places
+        found = held_element(made, self.printer.shapes, lambda name: places.get(name, name), iteration)
+        if found is None:
+            return [], []
+        store, kernels = found
+        self.made |= {id(group): kernel for group, kernel in zip(program.groups, kernels)}
+        self.narrow |= store.value.dtype.is_integer and reads_columns(kernels, self.printer.shapes, iteration)
+        (line,) = self.printer.block((store,), 0)
+        element, _, name = line.removesuffix(";").partition(" = ")
+        return [f"{pad}{store.value.dtype.c_name} {name} = {element};"], [pad + line]
 
     def _rows_first(self, body: BodyPlan, carried: Sequence[Node], node: Node, head: str, depth: int) -> list[str]:
         """The lines of a loop whose arrays are processed row by row; none if that is impossible or no faster."""
@@ -407,6 +436,7 @@ class _Function:
         printer, pad, root = self.printer, "    " * depth, group.root
         self._bring(kernel, group, program)
         printer.work = kernel.work
+        self.has_loops |= any(isinstance(statement, For) for statement in kernel.body)
         if not root.type.rank:
             ctype, name = _ctype(root), self._place(program, root)
             if len(kernel.body) == 1 and isinstance(kernel.body[0], Store):
