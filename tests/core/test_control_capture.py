@@ -15,6 +15,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, OptionError, ShapeError
+from fxlite.tracing.capture.flow import Flow
 from fxlite.types import dtypes
 from tests.core.control_programs import PROGRAMS, floats, positive
 from tests.oracle import agree, agree_on_all, compare, written
@@ -93,6 +94,32 @@ def test_loops_that_write_into_arrays_stay_before_they_are_long() -> None:
     assert "fori_loop" not in ops_of(fx.symbolic_trace(products, "f64[20,3,3]", "f64[3,3]"))
     for program in (chain, triangle):
         agree(program, floats(20), rungs=RUNGS)
+
+
+def test_short_loops_inside_each_other_are_as_long_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a loop becomes is found out once, not in each round of the loops around it."""
+    asked = []
+    found_out = Flow._why_kept
+    monkeypatch.setattr(Flow, "_why_kept", lambda *given: asked.append(given[2].count) or found_out(*given))
+
+    def program(x: Any, w: Any) -> Any:
+        y = np.zeros_like(x)
+        for a in range(3):
+            for b in range(3):
+                for c in range(3):
+                    for d in range(3):
+                        for e in range(3):
+                            for f in range(3):
+                                for g in range(3):
+                                    for h in range(3):
+                                        if a >= d:
+                                            y[a] += x[b] @ w * (c + e) + x[f] @ w * (g - h)
+        return y
+
+    given = floats(3, 2), floats(2, 2)
+    gm = fx.symbolic_trace(program, "f32[3,2]", "f32[2,2]")
+    assert len(asked) < 30 and len(gm.graph) < 20 and "fori_loop" in ops_of(gm)
+    np.testing.assert_allclose(gm(*given), program(*given), rtol=1e-5)
 
 
 def test_a_long_loop_that_cannot_stay_one_is_unrolled() -> None:

@@ -38,7 +38,7 @@ from fxlite.tracing.selections.spans import is_computed
 from fxlite.tracing.torch_names import advice_for
 from fxlite.types.dtypes import as_numpy_reads
 
-#: The most rounds of a loop that is not examined.
+#: The most rounds of a loop that may write into arrays, and have twice as many nodes as others, if it is unrolled.
 _FEW_ROUNDS = 5
 _STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -209,7 +209,7 @@ class Caller:
         if tracer is None or not tracer.measures_loops:
             return values
         count = number_of_rounds(values)
-        return values if count is None or count < _FEW_ROUNDS else tracer.measured(values, count)
+        return values if count is None else tracer.measured(values, count, count < _FEW_ROUNDS)
 
 
 FOR_PROGRAM.add(Caller.call.__code__)

@@ -31,8 +31,9 @@ from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 from fxlite.tracing.selections.growing import Grows
 
-#: The most calls of ops, in all rounds together, of a loop that is unrolled; larger ones stay loops.
-MOST_UNROLLED = 2000
+#: The most calls of ops, in all rounds together, of a loop that is unrolled, and of one inside a loop that stays one;
+#: larger ones stay loops.
+MOST_UNROLLED, _MOST_INSIDE = 2000, 250
 #: The most rounds of an unrolled loop whose body has loops that stay loops.
 _FEW_ROUNDS = 4
 #: The most writes into parts of arrays, in all rounds, of an unrolled loop, since each becomes a kernel of its own;
@@ -224,10 +225,14 @@ class Flow(Expressions):
             return self._rounds(iter(values), body, orelse, places)
         about = _variables((body,), names, exposed, later)
         known, hint = type(over.count) is int, Hint.of(tracer, body)
+        inside = any(isinstance(b.maker, Loop) for b in tracer.bodies)  # of a loop that stays one
+        context = over.count, bool(tracer.bodies), inside
         if tracer.decides_bools:
             count = over.count if known else 2
             return self._rounds((over.item(k) for k in range(count)), body, orelse, places)
-        why = self._why_kept(tracer, over, body, about) if known else "its rounds are not known"
+        if known and context not in hint.reasons:
+            hint.reasons[context] = self._why_kept(tracer, over, body, about, inside)
+        why = hint.reasons[context] if known else "its rounds are not known"
         if why and (over.is_rest or not hint.settles):
             loop = Loop(tracer, None, over, body, about, self, known)
             try:
@@ -239,7 +244,7 @@ class Flow(Expressions):
                 if not hint.settles:
                     if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
                         raise
-                    hint.unrolls = True
+                    hint.unrolls, hint.reasons[context] = True, ""
                     tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         if why and hint.settles and not over.is_rest:
             rest = partial(self.for_, over.rest(), body, orelse, names, exposed, later, every)
@@ -247,8 +252,9 @@ class Flow(Expressions):
         elements = (over.item(k) for k in range(over.count))
         return self._rounds(elements, body, orelse, places)
 
-    def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables) -> str:
-        """The reason why a loop with this number of iterations stays a loop; empty if it does not."""
+    def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables, inside: bool) -> str:
+        """The reason why a loop with this number of iterations stays a loop; empty if it does not. ``inside``: it is
+        part of a loop that does."""
         if not over.count or Hint.of(tracer, body).unrolls:
             return ""
         if tracer.loops == "keep":
@@ -272,7 +278,7 @@ class Flow(Expressions):
             return _LEFT
         if tracer.loops == "unroll":
             return ""
-        if size * over.count > MOST_UNROLLED:
+        if size * over.count > (_MOST_INSIDE if inside else MOST_UNROLLED):
             return f"unrolled it would have {size} x {over.count} nodes"
         writes = number_of_writes(way.region.graph.nodes)
         if writes * over.count > FEW_WRITES or (writes and tracer.bodies and over.count > _FEW_INSIDE):
@@ -447,16 +453,17 @@ class Capturing:
         """Whether loops are measured while they are unrolled."""
         return self._measures
 
-    def measured(self, values: Iterable[Any], count: int) -> Iterator[Any]:
+    def measured(self, values: Iterable[Any], count: int, few: bool) -> Iterator[Any]:
         """The values of a loop with ``count`` iterations, one after another. Raises LoopTooLong once it is clear that
-        all iterations would take very many nodes."""
-        before = len(self.graph.nodes)
+        all iterations would take very many nodes. ``few``: so few iterations that more is allowed."""
+        before, most = len(self.graph.nodes), MOST_UNROLLED * (2 if few else 1)
         for number, value in enumerate(values):
             made = len(self.graph.nodes) - before
-            if number and made * count > MOST_UNROLLED * number:
+            if number and made * count > most * number:
                 self.needs_flow = True
                 raise LoopTooLong(f"{count} rounds of a loop would take {made // number} nodes each")
-            if number == 1 and number_of_writes(islice(reversed(self.graph.nodes), made)) * count > FEW_WRITES:
+            first = islice(reversed(self.graph.nodes), made if number == 1 and not few else 0)
+            if number_of_writes(first) * count > FEW_WRITES:
                 self.needs_flow = True
                 raise LoopTooLong(f"{count} rounds of a loop write into arrays")
             yield value

@@ -102,6 +102,8 @@ class Hint:
     texts: set[Place] = field(default_factory=set)  # places that are one of several texts
     selected: set[Place] = field(default_factory=set)  # places where a round leaves selected elements
     apart: set[Place] = field(default_factory=set)  # those of them with another selection than other places
+    #: Why it stays a loop, or "", by the number of its rounds and what is around it.
+    reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     unrolls = False  # the loop must be unrolled
     settles = False  # it may stay a loop after its first round
 
