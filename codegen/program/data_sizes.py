@@ -26,6 +26,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import stored_kwargs
 from fxlite.graph.retype import retype
 from fxlite.ops.op import lookup, normalize_axis
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.types import shapes
 from fxlite.types.facts import Facts
@@ -162,10 +163,27 @@ class _Selection:
             pairs = (args, args[::-1])
             return any(self._is_at_most(a) and type(b) is int and b <= 0 for a, b in pairs)
         if name == "sub":
-            taken = args[1]
-            is_positive = type(taken) is int and taken >= 0
-            is_positive |= isinstance(taken, Node) and taken.op == "call_function" and taken.target.nonnegative
-            return self._is_at_most(args[0]) and is_positive
+            return self._is_at_most(args[0]) and self._is_nonnegative(args[1])
+        return False
+
+    def _is_nonnegative(self, value: Any) -> bool:
+        """Whether a number is at least 0, as the count is."""
+        if not isinstance(value, Node):
+            return type(value) is int and value >= 0
+        if value is self.count or (value.op == "call_function" and value.target.nonnegative):
+            return True
+        return is_call(value, "minimum") and all(map(self._is_nonnegative, value.args))
+
+    def _is_not_before(self, index: Any) -> bool:
+        """Whether an index is at least the position at which it stands, or the last position."""
+        if _counts(index):
+            return True
+        if is_call(index, "minimum"):
+            last = [v for v in index.args if type(v) is int and shapes.at_least(v, self.size - 1)]
+            return bool(last) and any(map(self._is_not_before, index.args))
+        if is_call(index, "add"):
+            one, other = index.args
+            return any(self._is_not_before(a) and self._is_nonnegative(b) for a, b in ((one, other), (other, one)))
         return False
 
     def _reshape(self, node: Node) -> _Tail | None:
@@ -190,11 +208,14 @@ class _Selection:
 
     def _take(self, node: Node) -> _Tail | None:
         values, index = node.args[:2]
-        found = self.tails.get(index)
-        if found is None:
-            return None
         axis = normalize_axis(node.bound["axis"], values.type.rank)
-        return _Tail(axis + found.axis)
+        found, around = self.tails.get(index), self.tails.get(values)
+        if found is not None:
+            return _Tail(axis + found.axis)
+        if around is None or around.axis != axis or not isinstance(index, Node) or index.type.rank != 1:
+            return None
+        # ``values[1:]``: from the count on, it reads what is equal
+        return around if _has(index, -1, self.size) and self._is_not_before(index) else None
 
     def _sort(self, node: Node) -> _Tail | None:
         found = self.tails.get(node.args[0])
@@ -298,6 +319,8 @@ class _Selection:
             for place, operand in enumerate(args):
                 if _has(operand, below, self.size) and operand not in short:
                     args[place] = self._cut(operand, operand.type.rank + below, number, node)
+        elif node.target.name == "take" and args[1] not in short:
+            args[1] = self._cut(args[1], args[1].type.rank - 1, number, node)
         elif "shape" in node.bound:
             shape = list(node.type.shape)
             shape[axis] = number

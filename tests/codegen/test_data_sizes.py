@@ -33,7 +33,7 @@ def _numbers(x: Any, t: Any) -> Any:
 
 def _positions(x: Any, t: Any) -> Any:
     i = np.nonzero(x > t)[0]
-    return i, x[i] - x[i - 1], np.sin(i * 0.5), np.diff(i)
+    return i, x[i] - x[i - 1], np.sin(i * 0.5), np.diff(i), i[2:] * i[:-2], x[i][3:]
 
 
 def _selections(x: Any, t: Any) -> Any:
@@ -66,6 +66,12 @@ def _loops(function: Callable[..., Any], *types: str) -> list[str]:
 def test_what_is_selected_is_all_that_is_computed() -> None:
     calls = _loops(lambda x: np.exp(x[x > 0.9]), "f64[N]")
     assert [call for call in calls if "take" in call and "n_sum" in call], calls
+
+
+@pytest.mark.parametrize("program", [np.diff, lambda i: i[1:] * i[:-1], lambda i: i[5:]])
+def test_of_what_is_selected_a_part_is_computed_as_short(program: Callable[..., Any]) -> None:
+    last = _loops(lambda x: program(np.flatnonzero(x > 0.9)), "f64[600]")[-1]
+    assert "n_sum" in last, last
 
 
 def test_of_few_positions_all_are_computed_with() -> None:
