@@ -48,7 +48,9 @@ def number_key(value: Any) -> Any:
     """A key that is equal for two numbers or texts if a program cannot distinguish them: 1, 1.0 and True differ,
     and so do 0.0 and -0.0, but NaN equals NaN."""
     kind = type(value)
-    if kind is float or kind is complex:
+    if kind is float:
+        return kind, value if value and value == value else repr(value)
+    if kind is complex:
         return kind, repr(value)
     if kind is slice:
         return kind, tuple(map(number_key, (value.start, value.stop, value.step)))
