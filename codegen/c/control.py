@@ -124,7 +124,8 @@ class _Function:
         for part in self.group.parts:
             if not part.type.rank:
                 body.append(f"    *{_result(part)} = {buffer_name(part)};")
-        text = "\n".join([*lines, *self.pointers, *body])
+        body = _without_unread([*self.pointers, *body])
+        text = "\n".join([*lines, *body])
         dims = [d for d in sorted(self._dims()) if re.search(rf"\b{dim_name(d)}\b", text)]
         parameters += [f"int64_t {dim_name(d)}" for d in dims]
         arguments += map(dim_name, dims)
@@ -134,7 +135,6 @@ class _Function:
                 arguments.append(word)
         counts = Counter(re.findall(r"\w+", text))
         lines = [line for line in lines if (found := _VARIABLE.match(line)) and counts[found[1]] > 1]
-        body = _without_unread([*self.pointers, *body])
         kind = "FX_NARROW static void" if self.narrow and not self.has_loops else "static void"
         whole = [comment(_about(self.group)), *signature(self.name, parameters, kind), *lines, *body, "}"]
         used = _BYTES in arguments
@@ -223,7 +223,8 @@ class _Function:
         made = [self._lowered(group) for group in program.groups]
         for kernel, group in zip(made, program.groups):
             self._bring(kernel, group, program)
-        found = rows_first(made, self.printer.shapes, lambda name: self.printer.places.get(name, name), head)
+        places, own = self.printer.places, {buffer_name(n) for n in program.slot_of}
+        found = rows_first(made, self.printer.shapes, lambda name: places.get(name, name), head, own)
         if found is None:
             return []
         self._arena(program, self.scratch)

@@ -21,17 +21,20 @@ After::
     }
 
 Rows are read and written in memory order, and threads divide them once instead of in each iteration. (J. R. Allen
-and K. Kennedy: Automatic Loop Interchange, 1984; rows are strip-mined, so that they form vectors.)
+and K. Kennedy: Automatic Loop Interchange, 1984; rows are strip-mined, so that they form vectors.) The loops of the
+body become one, in which values that only it reads stay in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, Let, Stmt, Store, Text, expressions
 from fxlite.codegen.kernel.nest import move
 from fxlite.scalar import expr
-from fxlite.scalar.expr import CheckedIndex, Load, Local, MultiIndex
+from fxlite.scalar.expr import CheckedIndex, Const, Expr, Load, Local, MultiIndex, run_time_values
 from fxlite.scalar.index import Index, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
@@ -40,10 +43,15 @@ ROWS = 8
 
 
 def rows_first(
-    kernels: Sequence[Kernel], shapes: Mapping[str, MultiIndex], place: Callable[[str], str], head: str
+    kernels: Sequence[Kernel],
+    shapes: Mapping[str, MultiIndex],
+    place: Callable[[str], str],
+    head: str,
+    own: Container[str],
 ) -> For | None:
     """The loop over rows around a loop of the program with this ``head``, whose iterations run the kernels; None if
-    rows are not independent, or are adjacent in memory. ``place`` gives the array of a buffer."""
+    rows are not independent, or are adjacent in memory. ``place`` gives the array of a buffer. What is in the arrays
+    ``own`` is read by these kernels alone."""
     loops = [s for kernel in kernels if len(kernel.body) == 1 for s in kernel.body if isinstance(s, For)]
     extents = {loop.var.extent for loop in loops}
     if len(loops) < len(kernels) or len(extents) != 1 or not all(map(_is_plain, loops)):
@@ -52,13 +60,60 @@ def rows_first(
         return None
     (extent,) = extents
     rows, named = Var("rows", extent), Local(dtypes.int64, "count")
-    inside: list[Stmt] = []
-    for loop in loops:
-        row = Var(loop.var.name, Index.of(Value(named)))
-        env = {loop.var: Index.of(rows) + row}
-        inside.append(For(row, tuple(move(s, env) for s in loop.body), "simd"))
+    is_whole = extent.constant is not None and extent.constant % ROWS == 0
+    row = Var(loops[0].var.name, Index.of(ROWS if is_whole else Value(named)))
+    body = [move(s, {loop.var: Index.of(rows) + row}) for loop in loops for s in loop.body]
+    inside = Text((head,), body=(For(row, tuple(_in_registers(body, place, own)), "simd"),))
     count = Let(named.name, expr.index_value(extremum("min", Index.of(ROWS), extent - Index.of(rows))))
-    return For(rows, (count, Text((head,), body=tuple(inside))), "parallel", ROWS)
+    return For(rows, (inside,) if is_whole else (count, inside), "parallel", ROWS)
+
+
+def _in_registers(body: Sequence[Stmt], place: Callable[[str], str], own: Container[str]) -> list[Stmt]:
+    """The statements of an iteration, in which elements that were stored before are not loaded."""
+    known: dict[tuple[str, MultiIndex], Expr] = {}
+    renamed: dict[str, Expr] = {}  # each kernel counts its locals from 0
+    found: list[Stmt] = []
+    numbers = itertools.count()
+
+    def loaded(node: Expr) -> Expr:
+        if isinstance(node, Local):
+            return renamed[node.name]
+        if isinstance(node, Load) and node.guard is None:
+            return known.get((place(node.buffer), node.index), node)
+        return node
+
+    for statement in body:
+        assert isinstance(statement, (Let, Store)), statement
+        value = expr.transform(statement.value, loaded)
+        is_exact = isinstance(statement, Let) or value.dtype.c_stored == value.dtype.c_name
+        if is_exact and not isinstance(value, (Local, Const)):
+            local = Local(value.dtype, f"t{next(numbers)}")
+            found.append(Let(local.name, value))
+            value = local
+        if isinstance(statement, Let):
+            renamed[statement.name] = value
+            continue
+        array = place(statement.buffer)
+        known = {key: local for key, local in known.items() if key[0] != array}
+        if isinstance(value, (Local, Const)) and not run_time_values(statement.index):
+            known[array, statement.index] = value
+        found.append(replace(statement, value=value))
+    return [
+        s for at, s in enumerate(found) if not (isinstance(s, Store) and _is_unread(s, found[at + 1 :], place, own))
+    ]
+
+
+def _is_unread(store: Store, later: Sequence[Stmt], place: Callable[[str], str], own: Container[str]) -> bool:
+    """Whether nothing reads what a statement stores before the element is stored again, or ever."""
+    array = place(store.buffer)
+    for statement in later:
+        for load in (n for e in expressions(statement) for n in expr.walk(e) if isinstance(n, Load)):
+            apart = ((i - j).constant or 0 for i, j in zip(load.index, store.index))
+            if place(load.buffer) == array and not any(apart):
+                return False
+        if isinstance(statement, Store) and (place(statement.buffer), statement.index) == (array, store.index):
+            return True
+    return array in own
 
 
 def _is_plain(loop: For) -> bool:

@@ -271,6 +271,7 @@ def taken_over(
         return all(not (value in outside or last.get(value, -1) > step) for value in {memory, *holders.get(memory, ())})
 
     for step, group in enumerate(groups):
+        early |= {n for n in _written_before(group) if is_free(stored.get(n.args[0], n.args[0]), step)}
         for value, operand in [*candidates(group, kept), *_ending(group, ends, stored)]:
             memory = stored.get(operand, operand)
             if value in stored or value.type != memory.type or not (value.type.rank or value in ends):
@@ -367,6 +368,19 @@ def candidates(group: Group, is_body: bool) -> list[tuple[Node, Node]]:
     if not is_body:
         return []
     return [(root, node) for node, reads in group.reads.items() if reads == [group.index]]
+
+
+def _written_before(group: Group) -> list[Node]:
+    """The writes of parts before the last one of a group, if they begin with a result of a loop or condition: in its
+    memory, they take less time than a copy of all of it."""
+    found: list[Node] = []
+    node = group.root
+    while group.kind == "loops" and node.op == "call_function" and node.target.writes_part:
+        node = node.args[0]
+        if not isinstance(node, Node) or node not in group.members:
+            break
+        found.append(node)
+    return found[:1] if isinstance(node, Node) and part_of_control(node) is not None else []
 
 
 def _started(part: Node) -> Node | None:

@@ -132,3 +132,37 @@ def turned_in_place(x: Any) -> Any:
     for k in range(x.shape[1]):
         y[:, k] = y[::-1, k] * 0.5 + x[:, k]
     return y
+
+
+def written_after_the_loop(x: Any) -> Any:
+    y = forward(x)
+    y[:, -1] = 2.0 * x[:, -1]
+    y[:, -1] = y[:, -1] + y[:, -2]
+    return y
+
+
+def test_what_only_an_iteration_reads_stays_in_registers() -> None:
+    """The loops of an iteration become one; of two stores to an element, only the last one stays."""
+    text = _text(thomas, "f64[H,W]")
+    for function in text.split("a loop that gives")[1:]:
+        (head, *loops) = function.partition("\n}\n")[0].split("#pragma omp simd")
+        assert len(loops) == 1 and "count" in head
+        assert ("scratch" in head) is ("last" in head)  # the row that the second loop carries
+    assert "count" not in _text(thomas, "f64[24,30]")  # whole vectors
+    agree(thomas, np.tile(X, (8, 1))[:24], loops="keep")
+
+    def stored_twice(x: Any) -> Any:
+        y = np.zeros_like(x)
+        for k in range(1, x.shape[1]):
+            y[:, k] = x[:, k] * 2.0
+            y[:, k] = np.sqrt(np.abs(y[:, k])) + y[:, k - 1] * 0.5
+        return y
+
+    agree(stored_twice, X, loops="keep")
+    assert _text(stored_twice, "f64[24,30]").count("] = t") == 1
+
+
+def test_parts_written_after_a_loop_are_all_that_is_written() -> None:
+    agree(written_after_the_loop, X, loops="keep")
+    after = _text(written_after_the_loop, "f64[21,30]").partition("\n}\n")[2]
+    assert "29" in after and "j < " not in after.partition("int kernel_check")[0], after
