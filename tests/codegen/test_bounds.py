@@ -108,7 +108,7 @@ def of_bytes(table: Any, k: Any) -> Any:
 
 
 def histogram(x: Any) -> Any:
-    return np.histogram(x, 10)[0]
+    return np.histogram(x, 10, range=(-2.0, 2.0))[0]
 
 
 INTEGERS = np.array([3, -100, 5, 9, 10, 2**62, -(2**63), 0])

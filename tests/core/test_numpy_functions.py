@@ -242,3 +242,13 @@ def test_einsum_of_no_letters_is_a_number() -> None:
     a, v = np.arange(9.0).reshape(3, 3), np.arange(3.0)
     for found, expected in zip(fx.jit(program)(a, v), program(a, v), strict=True):
         assert type(found) is type(expected) is np.float64 and found == expected
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_a_histogram_whose_range_is_not_finite_is_an_error(wrong: float) -> None:
+    """As in NumPy; it had no elements."""
+    x = np.array([1.0, 2.0, wrong, 3.0])
+    for function in (lambda x: np.histogram(x, 3), lambda x: np.histogramdd([x, x], 3)[0]):
+        for call in (function, fx.jit(function), fx.jit(function, backend="python")):
+            with pytest.raises(ValueError, match="autodetected range"):
+                call(x)

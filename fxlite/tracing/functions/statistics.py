@@ -291,7 +291,13 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     if range is None:
         if value_type(a).size == 0:
             return np.linspace(0.0, 1.0, bins + 1)
-        range = np.min(a), np.max(a)
+        if not is_traced(a):
+            return np.histogram_bin_edges(a, bins)
+        low, high = np.min(a), np.max(a)
+        if value_type(a).dtype.is_float:
+            is_finite = np.isfinite(low) & np.isfinite(high)
+            low = a.tracer.unless(low, ~is_finite, ValueError("autodetected range is not finite"))
+        range = low, high
     low, high = (lookup("cast")(v, "f64") for v in range)
     same = lookup("eq")(low, high)
     first, last = lookup("where")(same, low - 0.5, low), lookup("where")(same, high + 0.5, high)
@@ -302,18 +308,20 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return lookup("cast")(edges, kind if kind.is_float and kind.itemsize > 2 else edges.dtype)
 
 
-def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
+def _bin_of(x: Any, edges: Any, even: bool, own: bool) -> tuple[Any, Any]:
     """The bin of each element, and whether it has one; the last bin includes its upper edge. For ``even`` bins it is
-    computed and then corrected by comparison with the adjacent edges, as in NumPy."""
+    computed and then corrected by comparison with the adjacent edges, as in NumPy. ``own``: the first and the last edge
+    are the least and the largest element, so that each has a bin, and the second result is True."""
     count = shapes.for_user(value_type(edges).shape[0] - 1)
     kinds = [value_type(v).dtype for v in (x, edges)]
     common = dtypes.result_type(*kinds)
     tracer = x.tracer if is_traced(x) else edges.tracer
     x, edges = _traced(tracer, x, common), _traced(tracer, edges, common)
     first, last = edges[0], edges[-1]
-    inside = (x >= first) & (x <= last)
+    inside = own or (x >= first) & (x <= last)
     if even and common.is_float and type(count) is int:
-        place = lookup("cast")(lookup("where")(inside, (x - first) / (last - first) * count, 0.0), "i64")
+        place = (x - first) / (last - first) * count
+        place = lookup("cast")(place if own else lookup("where")(inside, place, 0.0), "i64")
         place = np.clip(place, 0, count - 1)
         place = place - lookup("cast")(x < np.take(edges, place), "i64")
         place = np.clip(place, 0, count - 1)  # only changes elements without a bin
@@ -328,13 +336,16 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     """np.histogram with a number of bins that is known while tracing."""
     edges = histogram_bin_edges(a, bins, range)
     a = np.ravel(a)
-    places, inside = _bin_of(a, edges, isinstance(bins, (int, np.integer)))
+    even = isinstance(bins, (int, np.integer))
+    places, inside = _bin_of(a, edges, even, even and range is None)
     if weights is None:
-        addends = lookup("cast")(inside, "i64")
+        addends = (
+            lookup("full")(value_type(places).shape, 1, "i64") if inside is True else lookup("cast")(inside, "i64")
+        )
     else:
         flat = np.ravel(weights)
         zero = lookup("cast")(0, value_type(flat).dtype)
-        addends = lookup("where")(inside, flat, zero)
+        addends = flat if inside is True else lookup("where")(inside, flat, zero)
     found = _counted(places, value_type(edges).shape[0] - 1, addends, places.tracer)
     if density:
         found = found / np.diff(edges) / found.sum()
@@ -358,13 +369,14 @@ def histogramdd(
     edges = [histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)]
     total: Any = 0
     inside: Any = True
-    for column, edge, given in zip(columns, edges, each):
-        place, holds = _bin_of(column, edge, isinstance(given, (int, np.integer)))
+    for column, edge, given, limits in zip(columns, edges, each, ranges):
+        even = isinstance(given, (int, np.integer))
+        place, holds = _bin_of(column, edge, even, even and limits is None)
         total = total * (value_type(edge).shape[0] - 1) + place
-        inside = holds if inside is True else inside & holds
+        inside = holds if inside is True else inside if holds is True else inside & holds
     shape = [value_type(edge).shape[0] - 1 for edge in edges]
-    counted = lookup("cast")(inside, "f64")
-    addends = counted if weights is None else lookup("where")(inside, weights, 0.0)
+    given = 1.0 if weights is None else weights
+    addends = lookup("where")(np.broadcast_to(inside, value_type(total).shape), given, 0.0)
     found = _counted(total, math.prod(shape), lookup("cast")(addends, "f64"), total.tracer)
     found = lookup("reshape")(found, tuple(shape))
     if density:
