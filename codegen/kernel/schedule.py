@@ -432,15 +432,15 @@ def _scan(group: Group, name: str, lanes: bool) -> Kernel:
 
 
 def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
-    """Copy the input, then write the source's elements to their run-time positions, in order. Elements written along
-    other axes are independent: on a CPU they are the inner loops, which access memory in order; on a GPU they are
-    threads."""
+    """Copy the input, unless the result lies in its memory, then write the source's elements to their run-time
+    positions, in order. Elements written along other axes are independent: on a CPU they are the inner loops, which
+    access memory in order; on a GPU they are threads."""
     node = group.root
     x, index, source = node.args[:3]
     axis = node.bound["axis"] % node.type.rank
     state = Lowering(group)
     output = buffer_of(node, is_output=True)
-    copied = expr.cast(state.read(x, group.index), node.type.dtype)
+    copied = None if node in group.taken else expr.cast(state.read(x, group.index), node.type.dtype)
     variables, here = loops_of(index.type)
     position = expr.cast(state.read(index, here), dtypes.int64)
     check = CheckedIndex(dtypes.int64, position, Index.of(node.type.shape[axis]), node.describe())
@@ -451,7 +451,8 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
 
     shapes = {b.name: b.shape for b in (*state.buffers.values(), output)}
     copy = Nest((), lanes=lanes, shapes=shapes)
-    fill(copy, *collapse(group.space, copied, group.index, shapes, output.name), output.name)
+    if copied is not None:
+        fill(copy, *collapse(group.space, copied, group.index, shapes, output.name), output.name)
 
     before, (along,), behind = variables[:axis], variables[axis : axis + 1], variables[axis + 1 :]
     if lanes and not before and behind:

@@ -295,6 +295,8 @@ def taken_over(
             if not _reads_safely(group, value, operand, stored):
                 if value.target.writes_part and value.args[1] in group.members:
                     early |= {value.args[1], *late}  # as much as is written
+                elif group.kind == "scatter":
+                    early |= {n for n in value.args[1:3] if n in group.members}
                 continue
             if late:
                 early |= late
@@ -360,9 +362,11 @@ def candidates(group: Group, is_body: bool) -> list[tuple[Node, Node]]:
     if group.kind == "control":
         pairs = [(part, _started(part)) for part in group.parts]
         return [(part, operand) for part, operand in pairs if operand is not None]
+    root = group.root
+    if group.kind == "scatter" and isinstance(root.args[0], Node) and root.args[0] not in group.members:
+        return [(root, root.args[0])]  # its other elements stay
     if group.kind != "loops" or group.beside is not None:
         return []
-    root = group.root
     if root.target.writes_part and isinstance(root.args[0], Node):
         return [(root, root.args[0])] if root.args[0] not in group.members else []
     if not is_body:
@@ -429,6 +433,9 @@ def _reads_safely(group: Group, value: Node, operand: Node, stored: Mapping[Node
     read = [n for n in group.inputs if stored.get(n, n) is memory]
     if read != [operand] and read:
         return False
+    if group.kind == "scatter":  # what is scattered, and where to, may not be computed from it
+        readers = [m for m in group.members if operand in m.all_input_nodes]
+        return readers == [group.root] and group.root.all_input_nodes.count(operand) == 1
     if not group.root.target.writes_part:
         return True
     if group.reads.get(operand) == [group.index]:

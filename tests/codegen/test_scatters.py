@@ -113,3 +113,35 @@ def test_positions_out_of_range_are_errors(wrong: int) -> None:
     given = np.ones((4, 40)), np.ones(6), np.array([0, 1, wrong, 0, 0, 0])
     with pytest.raises(IndexError, match=rf"index {wrong} is out of bounds for size 4: node scatter_add"):
         fx.compile(messages, np.ones((4, 40)), np.ones(6), _AT)(*given)
+
+
+def steps(y: Any, i: Any, v: Any) -> Any:
+    """Scatters of all kinds into one array, from elements of it, at positions that depend on it."""
+    for t in range(i.shape[0]):
+        np.add.at(y, i[t], v[t])
+        y[i[t]] = y[i[t][::-1]] * 0.5
+        np.maximum.at(y, i[t], y[i[t] - 1])
+        y[np.abs(y[i[t, :4]]).astype(np.int64) % 7] = v[t, :4]
+    return y
+
+
+@pytest.mark.parametrize("loops", ["keep", "unroll"])
+def test_an_array_that_only_its_scatter_reads_is_not_copied(loops: str) -> None:
+    rng = np.random.default_rng(0)
+    y, i, v = rng.normal(size=500), rng.integers(0, 500, (5, 6)), rng.normal(size=(5, 6))
+    agree(steps, y, i, v, loops=loops)
+    agree(steps, y, i, v, loops=loops, types=["f64[N]", "i64[5,6]", "f64[5,6]"])
+    call = fx.jit(steps, loops=loops, dynamic=False)
+    mine, yours = y.copy(), y.copy()
+    assert call(mine, i, v) is mine
+    np.testing.assert_allclose(mine, steps(yours, i, v))
+    assert "500; ++" not in call.source, call.source
+
+    def read_later(y: Any, i: Any, v: Any) -> Any:
+        z = y * 1.0
+        np.add.at(y, i[0], v[0])
+        w = z.copy()
+        np.add.at(w, i[1], v[1])
+        return y + z, w
+
+    agree(read_later, y, i, v)
