@@ -848,7 +848,7 @@ class Tracer(Capturing):
         pytree.require_end(result, "result")
         written = {t: p.node for t, p in self._inputs if p.node is not p._node}
         states = self.states.written(self)
-        changes = inputs.lent.refills(result) if self.is_finished else None
+        changes = inputs.lent.refills(result, self._of_the_caller(inputs)) if self.is_finished else None
         if changes is not None:
             self.refills, result = changes[0], changes[1] or [0]  # a graph must have a result
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
@@ -883,6 +883,13 @@ class Tracer(Capturing):
         paths = into_inputs(self.graph, states) if states else ()
         orders = tuple((t, *found) for t, found in self.writes.orders.items())
         self.graph.interface = inputs.interface(nested, tuple(written), paths, orders)
+
+    def _of_the_caller(self, inputs: Inputs) -> dict[int, tuple[str]]:
+        """The arrays among the arguments by id, with the names of their parameters."""
+        proxies = dict(self._inputs)
+        named = [(name, proxies.get(s.name)) for name, _, s in inputs.parameters if s.kind == "leaf"]
+        arrays = [(name, p) for name, p in named if p is not None and p.is_typed and p.type.shape]
+        return {id(p): (name,) for name, p in arrays if p.type == p._node.type}
 
     def _rebound(self, inputs: Inputs) -> list[str]:
         """The places where the program has replaced something in a dict, list or object that is an input, as in

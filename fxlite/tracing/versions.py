@@ -12,6 +12,7 @@ assumed not to change.
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import inspect
@@ -352,6 +353,8 @@ NUMBERS = {t: (np.dtype(t), "number") for t in np.sctypeDict.values() if issubcl
 PLAIN_CLASSES = frozenset({np.ndarray, float, int, bool, *NUMBERS})
 
 
+#: Bytes of a result that is kept because it is always the same.
+_MOST_KEPT = 16 << 20
 #: The least number of numbers in a list that are compared together.
 _MANY_NUMBERS = 8
 
@@ -446,6 +449,7 @@ class Version:
     exceptions: Mapping[tuple[str, int, type], Exception] = field(default_factory=dict)
     used: int = 0
     _accepted: set[Shapes] = field(default_factory=set)
+    _constant: tuple[Any] | None = None
 
     @functools.cached_property
     def has_rooms(self) -> bool:
@@ -469,7 +473,19 @@ class Version:
         return [self.paths.index(path) for path in paths] if set(paths) <= set(self.paths) else None
 
     def call(self, bound: Mapping[str, Any], arrays: Sequence[Any]) -> Any:
-        """Call it with the bound arguments that are inputs; ``arrays`` are the arrays in them."""
+        """Call it with the bound arguments that are inputs; ``arrays`` are the arrays in them. Without arrays and
+        states, its result is always the same, and is computed once unless it is large."""
+        if arrays or self.states:
+            return self._called(bound, arrays)
+        if self._constant is None:
+            found = self._called(bound, arrays)
+            size = sum(np.asarray(leaf).nbytes for _, leaf in pytree.leaves(found, "result"))
+            if size > _MOST_KEPT:
+                return found
+            self._constant = (found,)
+        return copy.deepcopy(self._constant[0])
+
+    def _called(self, bound: Mapping[str, Any], arrays: Sequence[Any]) -> Any:
         if self.places is not None:
             result = self.compiled.call_arrays([arrays[place] for place in self.places])
             if result is not NotImplemented:

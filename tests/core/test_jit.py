@@ -219,6 +219,46 @@ def test_arguments_that_are_written_into() -> None:
         np.testing.assert_array_equal(mine[0], yours[0])
 
 
+def test_an_argument_that_is_returned_is_the_caller_s() -> None:
+    """As in NumPy: what is written into the result later is written into the argument."""
+
+    def step(x: Any, y: Any, n: Any) -> Any:
+        x += 1.0
+        for k in range(n):
+            y[k] = y[k] * 0.5
+        return {"all": [y, x * 2.0, x], "same": (x, n), "part": x[1:]}
+
+    for call in (fx.jit(step), python(step)):
+        x, y = values(6), values(6)
+        mine, yours = x.copy(), y.copy()
+        found, expected = call(x, y, 3), step(mine, yours, 3)
+        assert found["all"][0] is y and found["all"][2] is x and found["same"][0] is x and found["same"][1] == 3
+        np.testing.assert_array_equal(x, mine)
+        np.testing.assert_array_equal(y, yours)
+        np.testing.assert_allclose(found["all"][1], expected["all"][1])
+        np.testing.assert_array_equal(found["part"], expected["part"])
+    x = values(3)
+    assert fx.jit(lambda x: x)(x) is x
+    assert fx.jit(lambda x: x.reshape(3, 1))(x) is not x
+
+
+def test_a_result_that_is_always_the_same_is_computed_once() -> None:
+    def steps(n: Any, most: Any) -> Any:
+        total, count = np.zeros(n), 0
+        while total.sum() < most:
+            total += 0.5
+            count += 1
+        return total, count
+
+    call = fx.jit(steps)
+    for most in (8.0, 8.0, 20.0, 8.0):
+        found, expected = call(3, most), steps(3, most)
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[1] == expected[1] and type(found[1]) is int
+        found[0][:] = -1.0  # the caller's own
+    assert len(call.versions) == 2
+
+
 # -- what the program reads besides ----------------------------------------------------------------
 def factor() -> float:
     return SCALE

@@ -2,7 +2,8 @@
 
 In: the arguments that a trace bakes in. Out: copies of them, new ones for each run of the program, so that tracing does
 not change the caller's objects; and after the program, a :class:`Refills`, which changes the lists and dicts of a call
-in the same way as the program changed the copies.
+in the same way as the program changed the copies. It also puts the caller's objects into the result where the program
+returns one of its arguments, list or array.
 """
 
 from __future__ import annotations
@@ -50,17 +51,28 @@ class Lent:
         self._copies.append((made, steps, kind(made), value))
         return made
 
-    def refills(self, result: Any) -> tuple[Refills, list[Any]] | None:
+    def refills(self, result: Any, inputs: Mapping[int, _Steps]) -> tuple[Refills, list[Any]] | None:
         """The program's changes to the copies, and the values that the graph has to return for these and for the
-        program's result; None if the program has changed none of them and the result has few constants. A program
-        without a result may change its arguments, even if there is nothing to change in this call."""
+        program's result; None if the program has changed none of them and the result has few constants and none of the
+        ``inputs``, arrays with the steps to the caller's. A program without a result may change its arguments, even if
+        there is nothing to change in this call."""
         changed = [(copy, steps) for copy, steps, before, _ in self._copies if not _is_as(copy, before)]
-        if not changed and not (result is None and self._copies) and not _has_many_constants(result):
+        is_needed = changed or (result is None and self._copies) or _has_many_constants(result)
+        if not is_needed and not _holds_one(result, inputs):
             return None
         values: list[Any] = []
-        caller = {id(copy): steps for copy, steps, _, _ in self._copies}
+        caller = {id(copy): steps for copy, steps, _, _ in self._copies} | dict(inputs)
         contents = [(steps, _made_of(copy, {**caller, id(copy): None}, values)) for copy, steps in changed]
         return Refills(contents, _made_of(result, caller, values)), values
+
+
+def _holds_one(result: Any, inputs: Mapping[int, _Steps]) -> bool:
+    """Whether a result is one of the inputs, or a list, tuple or dict with one."""
+    if type(result) is dict:
+        return any(_holds_one(part, inputs) for part in result.values())
+    if type(result) in (list, tuple) and not is_open(result):
+        return any(_holds_one(part, inputs) for part in result)
+    return id(result) in inputs
 
 
 def _has_many_constants(result: Any) -> bool:
