@@ -49,7 +49,7 @@ WANTED_MEAN, WANTED_EACH, WANTED_HAND, WANTED_BUILD = 0.5, 1.2, 1.1, 2.0
 
 @dataclass
 class Row:
-    """A program at one size and number of threads: median seconds, seconds of the first call, and
+    """A program at one size and number of threads: median seconds, by how much the first call took longer, and
     fxlite's time by that of each other engine (the median over rounds); ``failed``: why an engine has none."""
 
     program: str
@@ -116,6 +116,7 @@ def measure(name: str, size: str, threads: int, options: argparse.Namespace) -> 
             start = time.perf_counter()
             made.call()
             seconds = time.perf_counter() - start
+            row.first[engine] -= min(seconds, row.first[engine])
             tasks[engine] = (made, seconds)
             row.forms[engine] = made.form
         except Exception as error:
@@ -276,9 +277,9 @@ def markdown(rows: Sequence[Row], load: float) -> str:
         "makes; named: without it, one version for all sizes where that is possible. numba:",
         "`@njit(parallel=True, fastmath=False)` on the same function where that compiles, else NPBench's variant,",
         "marked n; jax: NPBench's variants, 64 bits. The last columns are fxlite's time by that of the fastest of the",
-        "three, and by that of the same loops written by hand in C, and the seconds of the first call (from an empty",
-        "cache in the first row of a program). A program whose arguments are all Python's numbers is computed while",
-        "it is built: it is *constant*, and not in the means.",
+        "three, and by that of the same loops written by hand in C, and the seconds that the first call took longer",
+        "(from an empty cache in the first row of a program). A program whose arguments are all Python's numbers is",
+        "computed while it is built: it is *constant*, and not in the means.",
         "",
         f"Other programs used {load:.1f} cores before the run; {noisy} of {len(rows)} rows are noisy (with one thread:",
         "processor times).",
