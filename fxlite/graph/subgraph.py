@@ -30,7 +30,7 @@ class SubGraph:
     ``SubGraph(edited)`` to the node that holds it. Weights and values of the surrounding program are
     inputs, and operands of that node."""
 
-    __slots__ = ("_copies", "_fitted", "_graph", "_key", "inputs", "results")
+    __slots__ = ("_copies", "_dims", "_fitted", "_graph", "_hash", "_key", "inputs", "results")
 
     def __init__(self, graph: Graph, inputs: Sequence[Node] | None = None) -> None:
         """Takes ownership of the graph, which must not be edited from now on. ``inputs``: its
@@ -50,6 +50,8 @@ class SubGraph:
         self.inputs: tuple[Node, ...] = tuple(graph.placeholders if inputs is None else inputs)
         self.results: tuple[Node, ...] = results
         self._key: Any = None
+        self._hash: int | None = None
+        self._dims: frozenset[Any] | None = None
         self._fitted: dict[Any, SubGraph] = {}
         self._copies: list[tuple[Graph, dict[Node, Node]]] = []  # that nobody edited; at most one
 
@@ -150,21 +152,24 @@ class SubGraph:
             graph.erase_node(own)
         return SubGraph(graph, [*lead, *(kept[n] for n in sorted(kept))])
 
-    def __fx_dims__(self) -> frozenset[str]:
+    def __fx_dims__(self) -> frozenset[Any]:
         """The named dims in its types and calls."""
-        found: set[str] = set()
-        for node in self._graph.nodes:
-            if isinstance(node.type, TensorType):
-                found |= shapes.names(node.type.shape)
-            for value in node._kwargs.values():
-                found |= shapes.names(value)
-        return frozenset(found)
+        if self._dims is None:
+            found: set[Any] = set()
+            for node in self._graph.nodes:
+                if isinstance(node.type, TensorType) and not node.type.is_concrete:
+                    found |= shapes.named_dims(node.type.shape)
+                for value in node._kwargs.values():
+                    found |= shapes.named_dims(value)
+            self._dims = frozenset(found)
+        return self._dims
 
     def __fx_substitute__(self, env: Mapping[str, Dim]) -> SubGraph:
         """The sub-graph with other sizes in place of named dims."""
-        if self.__fx_dims__().isdisjoint(env):
+        others = {d.name for d in self.__fx_dims__() if env.get(d.name, d) is not d}
+        if not others:
             return self
-        key = tuple((name, env[name]) for name in sorted(self.__fx_dims__() & env.keys()))
+        key = tuple((name, env[name]) for name in sorted(others))
         found = self._fitted.get(key)
         if found is None:
             graph, copies = self.copy()
@@ -208,7 +213,9 @@ class SubGraph:
         return self is other or self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        if self._hash is None:
+            self._hash = hash(self.key)
+        return self._hash
 
     def __copy__(self) -> SubGraph:
         return self

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -209,43 +209,46 @@ def remainder(a: Dim, b: Dim) -> Dim:
 
 def minimum(a: Dim, b: Dim, *more: Dim) -> Dim:
     """The smallest of several dims; ``Min(a, b)`` if it is not known which one that is."""
-    if more:
-        return functools.reduce(minimum, (b, *more), a)
-    if type(a) is int and type(b) is int:
-        return min(a, b)
-    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # the caller is a program that is being traced
-        return for_user(minimum(normalize(a), normalize(b)))
-    return _extreme(sympy.Min, a, b)
+    return functools.reduce(functools.partial(_extreme, min), (b, *more), a)
 
 
 def maximum(a: Dim, b: Dim, *more: Dim) -> Dim:
     """The largest of several dims; ``Max(a, b)`` if it is not known which one that is."""
-    if more:
-        return functools.reduce(maximum, (b, *more), a)
+    return functools.reduce(functools.partial(_extreme, max), (b, *more), a)
+
+
+def _extreme(choose: Callable[..., Any], a: Dim, b: Dim) -> Dim:
     if type(a) is int and type(b) is int:
-        return max(a, b)
-    if isinstance(a, NamedDim) or isinstance(b, NamedDim):
-        return for_user(maximum(normalize(a), normalize(b)))
-    return _extreme(sympy.Max, a, b)
+        return choose(a, b)
+    if isinstance(a, NamedDim) or isinstance(b, NamedDim):  # the caller is a program that is being traced
+        return for_user(_extreme(choose, normalize(a), normalize(b)))
+    return _proved_extreme(choose is max, a, b)
 
 
 @functools.lru_cache(maxsize=8192)  # sympy takes 5 ms, and slices ask for the same values many times
-def _extreme(function: Any, a: Dim, b: Dim) -> Dim:
+def _proved_extreme(is_largest: bool, a: Dim, b: Dim) -> Dim:
     if at_least(a, b):
-        return a if function is sympy.Max else b
+        return a if is_largest else b
     if at_least(b, a):
-        return b if function is sympy.Max else a
-    return normalize(function(a, b))
+        return b if is_largest else a
+    return normalize((sympy.Max if is_largest else sympy.Min)(a, b))
 
 
 def names(value: Any) -> frozenset[str]:
     """The names of the named dims in a dim or a (nested) sequence of dims."""
+    return frozenset([dim.name for dim in named_dims(value)])
+
+
+def named_dims(value: Any) -> Set[Any]:
+    """The named dims in a dim or a (nested) sequence of dims."""
+    if value.__class__ is int:
+        return frozenset()
     if isinstance(value, (tuple, list)):
-        return frozenset().union(*(names(v) for v in value))
+        return frozenset().union(*map(named_dims, value))
     if isinstance(value, NamedDim):
         value = value.expr
     if is_expression(value):
-        return frozenset(s.name for s in value.free_symbols)
+        return value.free_symbols  # type: ignore[no-any-return]
     return value.__fx_dims__() if hasattr(value, "__fx_dims__") else frozenset()
 
 
@@ -257,7 +260,7 @@ def substitute(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, NamedDim):
         value = value.expr
     if is_expression(value):
-        found = {s: sympy.sympify(env[s.name]) for s in value.free_symbols if s.name in env}
+        found = {s: sympy.sympify(env[s.name]) for s in value.free_symbols if env.get(s.name, s) is not s}
         return normalize(value.xreplace(found) if found else value)  # `subs` takes 7 times as long
     return value.__fx_substitute__(env) if hasattr(value, "__fx_substitute__") else value
 
