@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.graph.graph import Node
-from fxlite.ops.op import lookup
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
+    from fxlite.graph.subgraph import SubGraph
     from fxlite.tracing.tracer import Tracer
 
 
@@ -110,17 +110,21 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, Node) and isinstance(value.type, TensorType) and value.type.dtype.is_bool
 
 
-def _of_nodes(nodes: Sequence[Node], sizes: dict[Node, Any]) -> bool:
+#: By the id of a body: the calls on which its results depend.
+_Needed = dict[int, list[Node]]
+
+
+def _of_nodes(nodes: Sequence[Node], sizes: dict[Node, Any], needed: _Needed) -> bool:
     """Add bounds for all nodes to ``sizes``; returns whether one of them exceeds 64 bits."""
     above = False
     for node in nodes:
         if node in sizes or node.op != "call_function":
             continue
         if node.target.kind == "control":
-            sizes[node] = _of_control(node, sizes)
-        elif node.target is lookup("getitem"):
+            sizes[node] = _of_control(node, sizes, needed)
+        elif node.target.name == "getitem":
             several = sizes.get(node.args[0])
-            sizes[node] = several[node.bound["index"]] if isinstance(several, list) else UNKNOWN
+            sizes[node] = several[node.kwargs["index"]] if isinstance(several, list) else UNKNOWN
         elif _is_integer(node):
             sizes[node] = _of_call(node, lambda v: _read(v, sizes))
             above = above or sizes[node] >= LIMIT
@@ -132,25 +136,37 @@ def _read(value: Any, sizes: Mapping[Node, Any]) -> float:
     return found if isinstance(found, float) else UNKNOWN
 
 
-def _of_control(node: Node, sizes: Mapping[Node, Any]) -> list[float]:
+def _calls_for_results(body: SubGraph) -> list[Node]:
+    """The calls of a body on which bounds of its results depend. Only single integers have some."""
+    wanted, found = {node for node in body.results if _is_integer(node)}, list[Node]()
+    for node in reversed(body.calls):
+        if node in wanted:
+            found.append(node)
+            wanted.update(n for n in node.all_input_nodes if _is_integer(n) or type(n.type) is tuple)
+    return found[::-1]
+
+
+def _of_control(node: Node, sizes: Mapping[Node, Any], needed: _Needed) -> list[float]:
     """Bounds of the results of a condition, and of those of a loop after a few rounds."""
-    bound = node.bound
+    bound = node.arguments
     bodies = [bound[name] for name in ("true_fn", "false_fn", "body_fn") if name in bound]
     found: list[float] = []
     for body in bodies:
+        calls = needed.get(id(body))
+        if calls is None:
+            calls = needed[id(body)] = _calls_for_results(body)
         carried = [_read(v, sizes) for v in bound.get("carried", ())]
         more = [_read(v, sizes) for v in bound.get("captured", bound.get("operands", ()))]
         for _ in range(3 if "carried" in bound else 1):
             numbers = [UNKNOWN] * (len(body.inputs) - len(carried) - len(more))
             inner: dict[Node, Any] = dict(zip(body.inputs, [*numbers, *carried, *more]))
-            _of_nodes(list(body.nodes), inner)
-            carried = [max(a, b) for a, b in zip(carried or [0.0] * len(body.results), _results(body.results, inner))]
+            _of_nodes(calls, inner, needed)
+            before = carried or [0.0] * len(body.results)
+            carried = [max(a, _read(node, inner)) for a, node in zip(before, body.results)]
+            if carried == before:
+                break
         found = [max(a, b) for a, b in zip(found, carried)] if found else carried
     return found
-
-
-def _results(results: Sequence[Node], sizes: Mapping[Node, Any]) -> list[float]:
-    return [_read(node, sizes) for node in results]
 
 
 def after_rounds(
@@ -163,14 +179,16 @@ def after_rounds(
     now = [before for _, _, before in carried]
     rounds = min(UNKNOWN, math.inf if count is None else count)
     followed = int(rounds) if rounds <= _MOST_EXACT else _FOLLOWED
-    half = now
+    half, needed = now, _Needed()
     for number in range(followed):
-        half = now if number == followed // 2 else half
+        half = now if number <= followed // 2 else half
         sizes: dict[Node, Any] = inputs | dict(zip([node for node, _, _ in carried], now))
-        _of_nodes(nodes, sizes)
-        now = [max(a, _read(after, sizes)) for a, (_, after, _) in zip(now, carried)]
+        _of_nodes(nodes, sizes, needed)
+        before, now = now, [max(a, _read(after, sizes)) for a, (_, after, _) in zip(now, carried)]
+        if now == before:
+            break
     if rounds > followed:
         growth = [math.log2(b / a) if a else 1.0 if b else 0.0 for a, b in zip(half, now)]
         now = [min(b * _power(rounds / followed, g), _MOST) for b, g in zip(now, growth)]
     sizes = inputs | dict(zip([node for node, _, _ in carried], now))
-    return now if _of_nodes(nodes, sizes) or any(v >= LIMIT for v in now) else None
+    return now if _of_nodes(nodes, sizes, needed) or any(v >= LIMIT for v in now) else None
