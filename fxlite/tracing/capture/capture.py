@@ -359,17 +359,18 @@ def _recompiled(code: CodeType, by: str) -> CodeType | None:
     if statement is None:
         return None
     wanted = _looks(code)
-    found = [c for c in _compiled(Calls(), statement, code) if _looks(c) == wanted]
+    file, flags = code.co_filename, code.co_flags & _FUTURE
+    found = [c for c in _compiled(Calls, statement, file, flags)[0] if _is_like(c, code) and _looks(c) == wanted]
     if len(found) != 1:
         return None
     if by == "flow":
-        rewriting = ControlFlow()
-        rewritten = _compiled(rewriting, statement, code)
+        whole, plain = _compiled(ControlFlow, statement, file, flags)
+        rewritten = [c for c in whole if _is_like(c, code)]
         if len(rewritten) > 1:  # there are several lambdas on the line
             rewritten = [c for c in rewritten if _looks(c)[:2] == wanted[:2]]
-        for (_, line), reason in rewriting.plain.items():
-            _plain[code.co_filename, line] = reason
-        reason = rewriting.plain.get((code.co_name, code.co_firstlineno), "")
+        for (_, line), reason in plain.items():
+            _plain[file, line] = reason
+        reason = plain.get((code.co_name, code.co_firstlineno), "")
         if not reason:
             if len(rewritten) != 1 or not set(rewritten[0].co_freevars) <= set(code.co_freevars):
                 return None
@@ -410,17 +411,20 @@ def why_plain(frame: FrameType | None) -> str:
     return f"{code.co_name} {reason}" if reason else ""
 
 
-def _compiled(rewriting: ast.NodeTransformer, statement: ast.stmt, code: CodeType) -> list[CodeType]:
-    """The code objects in a rewritten statement that correspond to the original one."""
-    tree = ast.Module([rewriting.visit(_copy(statement))], [])
-    flags = code.co_flags & _FUTURE
+@functools.lru_cache(maxsize=64)
+def _compiled(
+    rewriting: type[Calls], statement: ast.stmt, file: str, flags: int
+) -> tuple[tuple[CodeType, ...], dict[tuple[str, int], str]]:
+    """All code objects in a rewritten statement, and the reasons why functions in it are not rewritten. They are
+    kept for the other functions in it: the methods of a class, lambdas in a table."""
+    made = rewriting()
+    tree = ast.Module([made.visit(_copy(statement))], [])
     with warnings.catch_warnings():  # warnings were shown when the program was imported
         warnings.simplefilter("ignore")
         try:
-            whole = compile(tree, code.co_filename, "exec", flags=flags, dont_inherit=True)
+            return tuple(_nested(compile(tree, file, "exec", flags=flags, dont_inherit=True))), made.plain
         except (SyntaxError, ValueError, RecursionError):
-            return []
-    return [c for c in _nested(whole) if _is_like(c, code)]
+            return (), made.plain
 
 
 @functools.lru_cache(maxsize=32)
@@ -441,10 +445,11 @@ def _copy(node: Any) -> Any:
     """A deep copy of a syntax tree."""
     if isinstance(node, list):
         return [_copy(part) for part in node]
-    if not isinstance(node, ast.AST):
+    if not isinstance(node, ast.AST) or not node._fields:
         return node
-    fields = {name: _copy(value) for name, value in ast.iter_fields(node)}
-    return ast.copy_location(type(node)(**fields), node)
+    made = type(node).__new__(type(node))
+    made.__dict__.update({name: _copy(value) for name, value in node.__dict__.items()})
+    return made
 
 
 def _is_like(a: CodeType, b: CodeType) -> bool:

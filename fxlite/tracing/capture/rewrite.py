@@ -44,11 +44,6 @@ def _texts(names: Any) -> ast.Constant:
 class ControlFlow(Expressions):
     """See the module's text."""
 
-    def __init__(self) -> None:
-        #: The reasons why functions cannot be rewritten, by name and first line.
-        self.plain: dict[tuple[str, int], str] = {}
-        super().__init__()
-
     # -- functions ---------------------------------------------------------------------------------
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node = node if self._scopes else _Matches().visit(node)  # including those of nested functions
@@ -112,7 +107,7 @@ class ControlFlow(Expressions):
             made += self._construct(statement, rest, top)
             if rest is not None:
                 return made
-        return made or [ast.Pass(lineno=1, col_offset=0)]
+        return made or [ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)]
 
     def _jump(self, node: Any, top: bool) -> ast.stmt:
         if isinstance(node, ast.Return):

@@ -31,6 +31,10 @@ class Calls(ast.NodeTransformer):
     """Rewrites ``f(x)`` to ``caller.call(f, x)``, at the same place; ``for i in range(n)`` gets its numbers from the
     caller."""
 
+    def __init__(self) -> None:
+        #: The reasons why functions cannot be rewritten, by name and first line.
+        self.plain: dict[tuple[str, int], str] = {}
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in NEEDS_FRAME:
@@ -78,7 +82,12 @@ def is_name(node: ast.AST, name: str) -> bool:
 
 def placed(made: Any, at: ast.AST) -> Any:
     """A syntax node with the place of another one, also for the nodes inside it that have no place yet."""
-    return ast.fix_missing_locations(ast.copy_location(made, at))
+    for name in made._attributes:
+        setattr(made, name, getattr(at, name))
+    for part in ast.iter_child_nodes(made):
+        if not hasattr(part, "lineno"):  # others are complete; `ast.fix_missing_locations` walks through all of them
+            placed(part, at)
+    return made
 
 
 def ask(method: str, at: ast.AST, *args: Any, keywords: Any = ()) -> ast.Call:
@@ -110,6 +119,7 @@ class Expressions(Calls):
     """Rewrites expressions and stores of the functions in ``scopes``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._scopes: list[Scope] = []
         self._class = ""  # the class around the function, for names that begin with two underscores
 
