@@ -19,7 +19,6 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from fxlite.base.checked import checked, checked_methods
@@ -88,7 +87,7 @@ class RuleSet(Pass):
     rewritten before that counts as a loop."""
 
     def __init__(self, rules: Iterable[AnyRule], name: str = "rule_set", limit: int = 1000) -> None:
-        self.rules = list(rules)
+        self.rules = tuple(rules)
         for one in self.rules:
             expect(one, Pass, "a rule of a RuleSet")
         promises = [r.exactness for r in self.rules]
@@ -96,14 +95,13 @@ class RuleSet(Pass):
         self.__doc__ = f"Apply {', '.join(r.name for r in self.rules)} until none fires."
         self.limit = limit
         self.statistics = Statistics()
+        #: The rules that may fire at calls of an op, and at nodes of another kind.
         self._by_call: dict[Any, list[AnyRule]] = {}
 
     def _run(self, gm: GraphModule) -> None:
         self.statistics = Statistics()
         for rule in self.rules:
             self.statistics[rule.name] = RuleCount(rule.name)
-        self._by_call.clear()
-        height = max(map(attrgetter("height"), self.rules), default=0)
         descent: dict[Node, _Descent] = {}
         near: set[Node] | None = None  # None: look everywhere
         refused: Refused = {}
@@ -112,7 +110,7 @@ class RuleSet(Pass):
                 fired, lost = self._sweep(gm, near, descent, refused)
                 if not fired:
                     break
-                near = _neighbours(fired, lost, height)
+                near = _neighbours(fired, lost, max(rule.height for rule in self.rules))
         for (name, node), entry in refused.items():
             if not node._erased:
                 self.statistics[name].refused += 1
