@@ -35,11 +35,11 @@ def _hashed_once(atom: type[_T]) -> type[_T]:
     computed = atom.__hash__
 
     def kept(self: Any) -> int:
-        known = self.__dict__
-        found: int | None = known.get("_hash")
-        if found is None:
-            found = known["_hash"] = computed(self)
-        return found
+        try:
+            return self._hash  # type: ignore[no-any-return]
+        except AttributeError:
+            object.__setattr__(self, "_hash", computed(self))
+            return self._hash  # type: ignore[no-any-return]
 
     atom.__hash__ = kept  # type: ignore[method-assign]
     return atom
@@ -165,7 +165,8 @@ class Index:
         return Index({(): int(value.__index__())})
 
     def __add__(self, other: Any) -> Index:
-        other = Index.of(other)
+        if other.__class__ is not Index:
+            other = Index.of(other)
         if not self.terms or not other.terms:
             return self if self.terms else other
         terms = dict(self.terms)
@@ -179,7 +180,8 @@ class Index:
         return Index({m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: Any) -> Index:
-        other = Index.of(other)
+        if other.__class__ is not Index:
+            other = Index.of(other)
         if not self.terms or not other.terms:
             return self if self.terms else -other
         terms = dict(self.terms)
@@ -191,11 +193,12 @@ class Index:
         return Index.of(other) + (-self)
 
     def __mul__(self, other: Any) -> Index:
-        other = Index.of(other)
+        if other.__class__ is not Index:
+            other = Index.of(other)
         if (factor := other.constant) is not None:
             return self if factor == 1 else Index({m: c * factor for m, c in self.terms.items()})
         if self.constant == 1:
-            return Index.of(other)
+            return other  # type: ignore[no-any-return]
         terms: dict[Monomial, int] = {}
         for m1, c1 in self.terms.items():
             for m2, c2 in other.terms.items():
@@ -311,7 +314,7 @@ class Index:
         result = Index({})
         for monomial, coeff in self.terms.items():
             if any(atom in env or hasattr(atom, "a") for atom in monomial):
-                result = result + product(_substitute_atom(atom, env) for atom in monomial) * coeff
+                result = result + product([_substitute_atom(atom, env) for atom in monomial]) * coeff
             else:
                 result = result + Index({monomial: coeff})
         return result
@@ -334,16 +337,18 @@ class Index:
         return self._upper
 
     def _bound(self, above: bool) -> Index | None:
-        numbers = [_number_bound(m, largest=(coeff > 0) is above) for m, coeff in self.terms.items()]
-        if None not in numbers:
-            return _constant(sum(map(operator.mul, numbers, self.terms.values())))
-        result = Index({})
+        number, rest = 0, Index({})
         for monomial, coeff in self.terms.items():
-            bound = _bound_monomial(monomial, largest=(coeff > 0) is above)
+            largest = (coeff > 0) is above
+            known = _number_bound(monomial, largest)
+            if known is not None:
+                number += known * coeff
+                continue
+            bound = _bound_monomial(monomial, largest)
             if bound is None:
                 return None
-            result = result + bound * coeff
-        return result
+            rest = rest + bound * coeff
+        return rest + number
 
     def lower(self) -> Index | None:
         """A polynomial in dims that is <= the index for all values of its loop variables, or None. Cached."""
@@ -385,13 +390,13 @@ class Index:
 
 def _is_plain(index: Index) -> bool:
     """True for a polynomial in dims without a subtraction."""
-    return all(c >= 0 for c in index.terms.values())
+    return min(index.terms.values(), default=0) >= 0
 
 
 def _from_lowest(index: Index) -> Index:
     """A polynomial in dims, rewritten in terms of each dim minus its lowest value."""
     found = {a for m in index.terms for a in m if isinstance(a, DimVar) and a.facts.lowest > 0}
-    return index.substitute({d: Index.of(DimVar(f"{d.name}+")) + d.facts.lowest for d in found})
+    return index.substitute({d: Index.of(DimVar(f"{d.name}+")) + d.facts.lowest for d in found}) if found else index
 
 
 def _split(index: Index, divisor: Index) -> tuple[Index, Index]:
@@ -427,11 +432,9 @@ def _lies_within(rest: Index, divisor: Index) -> bool:
 
 def _join_division(index: Index) -> Index:
     """``b*(a // b) + a mod b`` is ``a``."""
-    if not _has_quotient(index):
-        return index
     for monomial, coeff in index.terms.items():
         for position, atom in enumerate(monomial):
-            if not isinstance(atom, Remainder):
+            if atom.__class__ is not Remainder or not _has_quotient(index):
                 continue
             others = Index({monomial[:position] + monomial[position + 1 :]: coeff})
             partner = others * (atom.a // atom.b) * atom.b
@@ -459,7 +462,7 @@ def _constant(value: int) -> Index:
     return Index({(): value})
 
 
-def _number_bound(monomial: Monomial, *, largest: bool) -> int | None:
+def _number_bound(monomial: Monomial, largest: bool) -> int | None:
     """:func:`_bound_monomial` of loop variables whose extents are numbers, which most are; None for others."""
     bound = 1
     for atom in monomial:
@@ -470,7 +473,7 @@ def _number_bound(monomial: Monomial, *, largest: bool) -> int | None:
     return bound
 
 
-def _bound_monomial(monomial: Monomial, *, largest: bool) -> Index | None:
+def _bound_monomial(monomial: Monomial, largest: bool) -> Index | None:
     """A bound of a product of non-negative atoms; None if an atom may be negative or is unbounded."""
     if not all(_is_nonnegative(atom) for atom in monomial):
         return None
@@ -591,7 +594,7 @@ def _combined() -> dict[Any, Callable[[Any, Any], Index]]:
 
 def product(values: Iterable[Any]) -> Index:
     """The product of indices, dims or ints."""
-    return functools.reduce(operator.mul, (Index.of(v) for v in values), Index.of(1))
+    return functools.reduce(operator.mul, values, Index.of(1))
 
 
 def flatten(index: Iterable[Any], shape: Iterable[Any]) -> Index:
