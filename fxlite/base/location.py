@@ -213,12 +213,9 @@ def described(error: BaseException, file: Path | None = None) -> str:
 def here(depth: int = 1) -> Location | None:
     """The location of the innermost caller outside of fxlite."""
     frame: FrameType | None = sys._getframe(depth)
-    while frame is not None:
-        code = frame.f_code
-        if not is_own_file(code.co_filename):
-            return Location(code, frame.f_lasti)
+    while frame is not None and (KNOWN_OWN.get(frame.f_code.co_filename) or is_own_file(frame.f_code.co_filename)):
         frame = frame.f_back
-    return None
+    return None if frame is None else Location(frame.f_code, frame.f_lasti)
 
 
 def definition_of(function: Any) -> Location | None:
