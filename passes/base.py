@@ -23,9 +23,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from types import TracebackType
-from typing import Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -38,6 +37,9 @@ from fxlite.passes.derived import derivations, set_derivations, unique_attribute
 from fxlite.passes.inside import edit_bodies, say_not_inside
 from fxlite.passes.ledger import note_origins, note_origins_in, refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "fxlite.passes"
 
@@ -79,6 +81,8 @@ class InstalledPass:
 
 def installed_passes() -> list[InstalledPass]:
     """All installed passes, sorted by name and distribution; nothing is imported."""
+    from importlib.metadata import entry_points  # imports email and sockets
+
     found = [
         InstalledPass(
             entry.name,
