@@ -24,7 +24,8 @@ Edit = Callable[[GraphModule], Any]
 
 def control_nodes(graph: Graph) -> list[Node]:
     """The loops and conditions of a graph, without those nested in their bodies."""
-    return [node for node in graph.nodes if bodies_of(node)] if graph._store.n_controls else []
+    nodes = graph.nodes if graph._store.n_controls else ()
+    return [node for node in nodes if node.op == "call_function" and node.target.kind == "control"]
 
 
 def edit_bodies(gm: GraphModule, edit: Edit) -> None:
@@ -61,9 +62,7 @@ def _edited(
     graph, copies = body.copy()
     module = GraphModule({}, graph, "body")
     module.training = gm.training
-    graph = module.graph
     before = graph.journal.version
-    inputs = [_same(graph, copies[n]) for n in body.inputs]
     edit_bodies(module, edit)
     result = edit(module)
     add_refusals(gm, refusals(module))
@@ -81,13 +80,7 @@ def _edited(
         read.replace_all_uses_with(taken)
         graph.erase_node(read)
         constants[around] = taken
-    return (graph, inputs, constants), list(constants)
-
-
-def _same(graph: Graph, node: Node) -> Node:
-    if node.graph is graph:
-        return node
-    return next(n for n in graph.placeholders if n.name == node.name)
+    return (graph, [copies[n] for n in body.inputs], constants), list(constants)
 
 
 def _constant_around(gm: GraphModule, node: Node, value: Any, read: Node) -> Node:

@@ -14,6 +14,7 @@ that was. A value is taken over only if no later group reads it, or anything tha
 from __future__ import annotations
 
 import bisect
+import functools
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,10 +143,7 @@ class Slot:
     @property
     def size(self) -> Dim:
         """Bytes: the largest of the sizes, an int or an expression in dims."""
-        result = self.sizes[0]
-        for size in self.sizes[1:]:
-            result = shapes.maximum(result, size)
-        return result
+        return functools.reduce(shapes.maximum, self.sizes)
 
     def add(self, size: Dim) -> None:
         """Make room for a value of a size."""
@@ -235,11 +233,11 @@ def _is_free(reserved: Sequence[Span], spans: Sequence[Span]) -> bool:
 
 
 def _best(free: list[int], slots: list[Slot], size: Dim) -> int | None:
-    fitting = [i for i in free if shapes.at_least(slots[i].size, size)]
+    fitting = [i for i in free if any(shapes.at_least(own, size) for own in slots[i].sizes)]
     if fitting:
         numbers = [i for i in fitting if type(slots[i].size) is int]
         return min(numbers, key=lambda i: slots[i].size) if numbers else fitting[0]
-    growing = [i for i in free if shapes.at_least(size, slots[i].size)]
+    growing = [i for i in free if all(shapes.at_least(size, own) for own in slots[i].sizes)]
     return growing[-1] if growing else None
 
 

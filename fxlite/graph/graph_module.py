@@ -96,7 +96,7 @@ class GraphModule(EditHooks, Module):
         else:  # also the arrays that were passed to calls and that the graph keeps
             owner = graph.owning_module
             kept = owner._buffers if type(owner) is Module else {}  # the graph made this owner itself
-            targets = (n.target for n in graph.nodes if n.op == "get_attr")
+            targets = [n.target for n in graph.nodes if n.op == "get_attr"] if kept else []
             root = {**root, **{t: kept[t] for t in targets if t in kept and t not in root}}
         for path, value in root.items():
             parent, name = self._parent(path)

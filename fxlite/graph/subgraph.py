@@ -30,7 +30,7 @@ class SubGraph:
     ``SubGraph(edited)`` to the node that holds it. Weights and values of the surrounding program are
     inputs, and operands of that node."""
 
-    __slots__ = ("_copies", "_dims", "_fitted", "_graph", "_hash", "_key", "inputs", "results")
+    __slots__ = ("_copies", "_dims", "_fitted", "_graph", "_hash", "_key", "calls", "inputs", "results")
 
     def __init__(self, graph: Graph, inputs: Sequence[Node] | None = None) -> None:
         """Takes ownership of the graph, which must not be edited from now on. ``inputs``: its
@@ -47,6 +47,8 @@ class SubGraph:
         if type(results) is not tuple or not all(type(r) is Node for r in results):
             raise GraphError(f"a sub-graph gives a tuple of values, not {results}")
         self._graph = graph
+        #: The calls of ops, in order.
+        self.calls: list[Node] = [node for node in graph.nodes if node.op == "call_function"]
         self.inputs: tuple[Node, ...] = tuple(graph.placeholders if inputs is None else inputs)
         self.results: tuple[Node, ...] = results
         self._key: Any = None
@@ -59,11 +61,6 @@ class SubGraph:
     def nodes(self) -> Any:
         """All nodes in order, for reading."""
         return self._graph.nodes
-
-    @property
-    def calls(self) -> list[Node]:
-        """The calls of ops, in order."""
-        return [node for node in self._graph.nodes if node.op == "call_function"]
 
     @property
     def graph(self) -> Graph:

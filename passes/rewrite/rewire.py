@@ -85,7 +85,7 @@ class Rewiring:
         they read."""
         self.refresh_all()
         inputs: list[Node] = []
-        for node in [n for n in self.graph.nodes if n in self.new][::-1]:
+        for node in [n for n in self.graph.nodes if n in self.new][::-1] if self.new else ():
             inputs.extend(node.all_input_nodes)
             self.graph.erase_node(node)
         erase_dead(inputs)

@@ -298,7 +298,7 @@ def definitions_of(file: str, text: str) -> Iterator[Definition]:
     paragraphs = list(_paragraphs(text))[1:]  # without the first comment
     tables = list(itertools.takewhile(bool, map(_table, paragraphs)))
     for template in paragraphs[len(tables) :]:
-        names, mentioned = _names(template), _mentioned(template, tables)
+        names, mentioned = _names(template), _mentioned(template, tables) if tables else frozenset[str]()
         for chosen in map(dict, _choices(tables, mentioned)):
             values = {name: instantiate(value, chosen) for name, value in chosen.items()}
             given = frozenset(instantiate(name, values) for name in names)
