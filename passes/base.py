@@ -84,14 +84,8 @@ def installed_passes() -> list[InstalledPass]:
     from importlib.metadata import entry_points  # imports email and sockets
 
     found = [
-        InstalledPass(
-            entry.name,
-            entry.dist.name if entry.dist is not None else "?",
-            entry.dist.version if entry.dist is not None else "?",
-            entry.value,
-            entry,
-        )
-        for entry in entry_points(group=GROUP)
+        InstalledPass(e.name, getattr(e.dist, "name", "?"), getattr(e.dist, "version", "?"), e.value, e)
+        for e in entry_points(group=GROUP)
     ]
     return sorted(found, key=lambda p: (p.name, p.distribution))
 

@@ -55,7 +55,9 @@ def _walk(graph: Graph) -> tuple[dict[Node, int], list[str]]:
         names.add(node.name)
         positions[node] = len(positions)
     if len(names) < len(positions):
-        problems.extend(_same_names(positions))
+        first: dict[str, Node] = {}
+        doubled = (node for node in positions if first.setdefault(node.name, node) is not node)
+        problems.extend(f"{node.describe()} has the same name as an earlier node" for node in doubled)
     if output is None:
         problems.append("the graph has no output node")
     if len(positions) != len(graph):
@@ -87,16 +89,6 @@ def _check_states(graph: Graph) -> list[str]:
                 continue
             if held != node.type:
                 problems.append(f"the state self.{path} is {held}, but its input {target} is {node.type}")
-    return problems
-
-
-def _same_names(nodes: Any) -> list[str]:
-    seen: set[str] = set()
-    problems = []
-    for node in nodes:
-        if node.name in seen:
-            problems.append(f"{node.describe()} has the same name as an earlier node")
-        seen.add(node.name)
     return problems
 
 

@@ -759,7 +759,7 @@ class Tracer(Capturing):
         if self.makes_arrays or self.known:
             fold_known(self)
         for node in reversed(self.graph.nodes):
-            if not node.users and (node.op == "get_attr" or node in self.aside):
+            if (node.op == "get_attr" or node in self.aside) and not node.users:
                 self.graph.erase_node(node)
         return self.graph
 

@@ -326,16 +326,15 @@ def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
     because NumPy does not dispatch on the elements of lists."""
     if getattr(function, "__name__", "") in _OF_LISTS:
         return args, kwargs
-    args = tuple(map(_with_known, args))
-    kwargs = {k: _with_known(a) for k, a in kwargs.items()}
-    given = tuple(stacked(tracer, a) if _holds_traced(a) else a for a in args)
-    named = {k: stacked(tracer, a) if k != "out" and _holds_traced(a) else a for k, a in kwargs.items()}
-    return given, named
+    operand = functools.partial(_operand, tracer)
+    return tuple(map(operand, args)), dict(zip(kwargs, map(operand, kwargs.values(), kwargs)))
 
 
-def _with_known(value: Any) -> Any:
-    """A list or tuple in which traced numbers that are known while tracing are replaced by their values."""
-    return type(value)(map(as_known_number, value)) if type(value) in (list, tuple) else value
+def _operand(tracer: Tracer, value: Any, name: str = "") -> Any:
+    """An argument. Traced numbers in lists that are known while tracing are replaced by their values."""
+    if type(value) in (list, tuple):
+        value = type(value)(map(as_known_number, value))
+    return stacked(tracer, value) if name != "out" and _holds_traced(value) else value
 
 
 def _holds_traced(value: Any) -> bool:

@@ -118,7 +118,7 @@ class Caller:
                 return self._object(tracer, function, initialize, args, kwargs)
         if kind is BuiltinFunctionType and type(function.__self__) is np.ndarray and any(map(is_traced, args)):
             return getattr(tracer.constant(function.__self__), function.__name__)(*args, **kwargs)
-        if any(function is one for one in (str, repr, format)) and args:
+        if args and (function is str or function is repr or function is format):
             args = (in_text(tracer, args[0]), *args[1:])
         result = as_text(_by_others(tracer, function, args, kwargs))
         _note_generator(tracer, function, args, result)
