@@ -12,7 +12,7 @@ from fxlite.codegen.c.render.routine_template import MOST_IN_LANES
 
 DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 #: Sizes of rows around those where another way begins.
-SIZES = [1, 2, 3, 31, 96, MOST_IN_LANES, MOST_IN_LANES + 1, 1500]
+SIZES = [1, 2, 3, 15, 16, 17, 31, 33, 64, 96, 197, 257, 513, MOST_IN_LANES, MOST_IN_LANES + 1, 1500]
 
 
 def _numbers(kind: str, shape: tuple[int, ...]) -> Any:
@@ -51,7 +51,7 @@ def test_named_rows(kind: str) -> None:
                 lambda x, axis=axis: (np.sort(x, axis), np.argsort(x, axis, kind="stable")), f"{dtype}[R,N]"
             )
         )
-        for shape in [(rows, n) for n in SIZES for rows in (1, 2, 70)]:
+        for shape in [(rows, n) for n in SIZES for rows in (1, 2, 3, 70)]:
             x = _numbers(kind, shape if axis else shape[::-1])
             values, positions = compiled(x)
             np.testing.assert_array_equal(values, np.sort(x, axis), err_msg=str(x.shape))

@@ -40,6 +40,8 @@ FEW_WORDS = 64
 #: Rows of at most so many elements are sorted side by side, as many as fill so many bytes.
 MOST_IN_LANES = constant("numeric/sorting", "MOST_IN_LANES")
 LANE_BYTES = constant("numeric/sorting", "LANE_BYTES")
+#: They are padded to a multiple of so many.
+BLOCK_ROWS = constant("numeric/sorting", "BLOCK_ROWS")
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,8 @@ def _names(node: Node) -> list[str]:
 def _block(n: Any) -> int:
     """Bytes of the rows of n elements that are sorted together."""
     known = n if type(n) is int else n.constant if isinstance(n, Index) else None
-    return (MOST_IN_LANES if known is None else known if known <= MOST_IN_LANES else 0) * LANE_BYTES
+    length = MOST_IN_LANES if known is None else known if known <= MOST_IN_LANES else 0
+    return -(-length // BLOCK_ROWS) * BLOCK_ROWS * LANE_BYTES
 
 
 SORT = Routine(

@@ -3,8 +3,11 @@
 
 /* Numbers of type T have keys of type KEY, and PLACE counts them in lanes of the same width, or
  * of 32 bits. SIGN is the sign bit in the highest byte of a key. LARGEST is the largest key and
- * INFINITE that of infinity; both are used only for floats. Unless a branch says otherwise: */
+ * INFINITE that of infinity; both are used only for floats. WORD is a type as wide as T, of
+ * matrices that TURN transposes. Unless a branch says otherwise: */
 #define KEY T
+#define WORD T
+#define TURN copy_columns_T
 #define PLACE int32_t
 #define LARGEST 0
 #define INFINITE 0
@@ -15,6 +18,7 @@
 #if INSTANCE == 0
 #define T float
 #define KEY int32_t
+#define TURN copy_transposed_float
 #define LARGEST INT32_MAX
 #define INFINITE 0x7f800000
 #define IS_FLOAT 1
@@ -22,6 +26,7 @@
 #elif INSTANCE == 1
 #define T double
 #define KEY int64_t
+#define TURN copy_transposed_double
 #define PLACE int64_t
 #define LARGEST INT64_MAX
 #define INFINITE 0x7ff0000000000000
@@ -33,8 +38,10 @@
 #define T int16_t
 #elif INSTANCE == 4
 #define T int32_t
+#define TURN copy_transposed_int32_t
 #elif INSTANCE == 5
 #define T int64_t
+#define TURN copy_transposed_int64_t
 #define PLACE int64_t
 #elif INSTANCE == 6
 #define T uint8_t
@@ -44,9 +51,13 @@
 #define SIGN 0
 #elif INSTANCE == 8
 #define T uint32_t
+#define WORD int32_t
+#define TURN copy_transposed_int32_t
 #define SIGN 0
 #else
 #define T uint64_t
+#define WORD int64_t
+#define TURN copy_transposed_int64_t
 #define PLACE int64_t
 #define SIGN 0
 #endif
@@ -167,11 +178,143 @@ enum { LANE_BYTES = 64 };
 /* Rows of at most this many elements are sorted side by side. */
 enum { MOST_IN_LANES = 1024 };
 
-/* Sorts each column of a block of n rows, moving the places with the keys unless they are null.
- * The pairs that are put in order do not depend on the keys (merge exchange; D. E. Knuth, "The
- * Art of Computer Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the one with the
- * smaller place comes first. */
-static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
+/* The rows of a block in which columns are sorted at once: so many keys of a column are in
+ * registers. */
+enum { BLOCK_ROWS = 16 };
+
+/* Puts two of a column's keys in order. No function, to which a compiler would give the array by its
+ * address, and keep it in memory. */
+#define ORDER_KEY(keys, i, j)                                                                      \
+    do {                                                                                           \
+        const KEY one = (keys)[i], other = (keys)[j];                                              \
+        (keys)[i] = other < one ? other : one;                                                     \
+        (keys)[j] = other < one ? one : other;                                                     \
+    } while (0)
+
+/* Puts the keys of each of two rows in order, or those of four rows that are `apart`: first two
+ * rows apart, then one. */
+static TILE_INLINE void order_rows_T(KEY *one, KEY *other)
+{
+    #pragma omp simd
+    for (int lane = 0; lane < LANE_BYTES / (int)sizeof(KEY); lane++) {
+        KEY keys[2] = {one[lane], other[lane]};
+        ORDER_KEY(keys, 0, 1);
+        one[lane] = keys[0];
+        other[lane] = keys[1];
+    }
+}
+
+static TILE_INLINE void order_four_rows_T(KEY *rows, int64_t apart)
+{
+    #pragma omp simd
+    for (int lane = 0; lane < LANE_BYTES / (int)sizeof(KEY); lane++) {
+        KEY keys[4] = {rows[lane], rows[lane + apart], rows[lane + 2 * apart],
+                       rows[lane + 3 * apart]};
+        ORDER_KEY(keys, 0, 2);
+        ORDER_KEY(keys, 1, 3);
+        ORDER_KEY(keys, 0, 1);
+        ORDER_KEY(keys, 2, 3);
+        rows[lane] = keys[0];
+        rows[lane + apart] = keys[1];
+        rows[lane + 2 * apart] = keys[2];
+        rows[lane + 3 * apart] = keys[3];
+    }
+}
+
+/* Sorts the columns of a block of 16 rows. That takes fewer steps if they are `bitonic`: the keys of
+ * each column first ascend and then descend, or first descend and then ascend. */
+static TILE_INLINE void sort_block_T(const int bitonic, KEY *block)
+{
+    enum { LANES = LANE_BYTES / sizeof(KEY) };
+    #pragma omp simd
+    for (int lane = 0; lane < LANES; lane++) {
+        KEY keys[BLOCK_ROWS];
+        #pragma GCC unroll 16
+        for (int i = 0; i < BLOCK_ROWS; i++) keys[i] = block[i * LANES + lane];
+        if (bitonic) {
+            #pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ORDER_KEY(keys, i, i + 8);
+            #pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ORDER_KEY(keys, i / 4 * 8 + i % 4, i / 4 * 8 + i % 4 + 4);
+            #pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ORDER_KEY(keys, i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2);
+            #pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ORDER_KEY(keys, 2 * i, 2 * i + 1);
+        } else {
+            #pragma GCC unroll 8
+            for (int i = 0; i < 16; i += 2) ORDER_KEY(keys, i, i + 1);
+            #pragma GCC unroll 4
+            for (int i = 0; i < 16; i += 4) {
+                ORDER_KEY(keys, i, i + 2);
+                ORDER_KEY(keys, i + 1, i + 3);
+                ORDER_KEY(keys, i + 1, i + 2);
+            }
+            #pragma GCC unroll 2
+            for (int i = 0; i < 16; i += 8) {
+                #pragma GCC unroll 4
+                for (int j = i; j < i + 4; j++) ORDER_KEY(keys, j, j + 4);
+                ORDER_KEY(keys, i + 2, i + 4);
+                ORDER_KEY(keys, i + 3, i + 5);
+                #pragma GCC unroll 3
+                for (int j = i + 1; j < i + 7; j += 2) ORDER_KEY(keys, j, j + 1);
+            }
+            #pragma GCC unroll 8
+            for (int i = 0; i < 8; i++) ORDER_KEY(keys, i, i + 8);
+            #pragma GCC unroll 4
+            for (int i = 4; i < 8; i++) ORDER_KEY(keys, i, i + 4);
+            #pragma GCC unroll 3
+            for (int i = 2; i < 14; i += 4) {
+                ORDER_KEY(keys, i, i + 2);
+                ORDER_KEY(keys, i + 1, i + 3);
+            }
+            #pragma GCC unroll 7
+            for (int i = 1; i < 15; i += 2) ORDER_KEY(keys, i, i + 1);
+        }
+        #pragma GCC unroll 16
+        for (int i = 0; i < BLOCK_ROWS; i++) block[i * LANES + lane] = keys[i];
+    }
+}
+
+/* Sorts each column of n rows, a multiple of BLOCK_ROWS. Blocks are sorted by Batcher's odd-even
+ * merge sort, and runs of rows are merged by his bitonic sorter, in which the second run is read
+ * backwards, so that rows beyond the last one would stay where they are (K. E. Batcher, "Sorting
+ * networks and their applications", 1968). */
+TILE_FUNCTION static void sort_columns_T(int64_t n, KEY *rows)
+{
+    enum { LANES = LANE_BYTES / sizeof(KEY) };
+    for (int64_t i = 0; i < n; i += BLOCK_ROWS) sort_block_T(0, rows + i * LANES);
+    for (int64_t run = BLOCK_ROWS; run < n; run *= 2) {
+        for (int64_t start = 0; start + run < n; start += 2 * run) {
+            const int64_t end = n - start < 2 * run ? n - start : 2 * run;
+            for (int64_t i = 2 * run - end; i < run; i++)
+                order_rows_T(rows + (start + i) * LANES, rows + (start + 2 * run - 1 - i) * LANES);
+        }
+        int64_t apart = run / 2;
+        for (; apart > BLOCK_ROWS; apart /= 4) {
+            for (int64_t i = 0; i < n; i++) {
+                KEY *const at = rows + i * LANES;
+                if (i + apart + apart / 2 < n) {
+                    order_four_rows_T(at, apart / 2 * LANES);
+                } else {
+                    if (i + apart < n) order_rows_T(at, at + apart * LANES);
+                    if (i + apart / 2 < n) order_rows_T(at, at + apart / 2 * LANES);
+                }
+                if ((i + 1) % (apart / 2) == 0) i += apart + apart / 2;
+            }
+        }
+        for (int64_t i = 0; apart == BLOCK_ROWS && i + apart < n; i++) {
+            order_rows_T(rows + i * LANES, rows + (i + apart) * LANES);
+            if ((i + 1) % apart == 0) i += apart;
+        }
+        for (int64_t i = 0; i < n; i += BLOCK_ROWS) sort_block_T(1, rows + i * LANES);
+    }
+}
+
+/* Sorts each column of a block of n rows, and moves the places with the keys. The pairs that are
+ * put in order do not depend on the keys (merge exchange; D. E. Knuth, "The Art of Computer
+ * Programming", vol. 3, 5.2.2, algorithm M). Of equal keys the one with the smaller place comes
+ * first. */
+static inline void sort_places_T(int64_t n, KEY *block, PLACE *places)
 {
     enum { LANES = LANE_BYTES / sizeof(KEY) };
     int64_t top = 1;
@@ -182,26 +325,16 @@ static inline void sort_columns_T(int64_t n, KEY *block, PLACE *places)
             for (int64_t i = 0; i + distance < n; i++) {
                 if ((i & p) != r) continue;
                 KEY *const a = block + i * LANES, *const b = a + distance * LANES;
-                if (places) {
-                    PLACE *const c = places + i * LANES, *const d = c + distance * LANES;
-                    #pragma omp simd
-                    for (int lane = 0; lane < LANES; lane++) {
-                        const KEY one = a[lane], other = b[lane];
-                        const PLACE first = c[lane], second = d[lane];
-                        const bool turns = (other < one) | ((other == one) & (second < first));
-                        a[lane] = turns ? other : one;
-                        b[lane] = turns ? one : other;
-                        c[lane] = turns ? second : first;
-                        d[lane] = turns ? first : second;
-                    }
-                    continue;
-                }
+                PLACE *const c = places + i * LANES, *const d = c + distance * LANES;
                 #pragma omp simd
                 for (int lane = 0; lane < LANES; lane++) {
-                    const KEY low = b[lane] < a[lane] ? b[lane] : a[lane];
-                    const KEY high = b[lane] < a[lane] ? a[lane] : b[lane];
-                    a[lane] = low;
-                    b[lane] = high;
+                    const KEY one = a[lane], other = b[lane];
+                    const PLACE first = c[lane], second = d[lane];
+                    const bool turns = (other < one) | ((other == one) & (second < first));
+                    a[lane] = turns ? other : one;
+                    b[lane] = turns ? one : other;
+                    c[lane] = turns ? second : first;
+                    d[lane] = turns ? first : second;
                 }
             }
             if (q == p) break;
@@ -226,6 +359,33 @@ static inline int64_t begins_of_rows(int64_t part, int64_t lanes, int64_t rows, 
     return count;
 }
 
+/* target[j][i] = source[i][j] for `rows` x `columns` values. */
+static inline void copy_columns_T(int64_t rows, int64_t columns, const T *source,
+                                  int64_t source_row, T *restrict target, int64_t target_row)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            target[j * target_row + i] = source[i * source_row + j];
+}
+
+/* The n numbers of `count` rows that begin at `begins`, side by side: a block of n rows. Other
+ * lanes hold those of the first one. */
+static inline void read_rows_T(int64_t n, int64_t stride, int64_t count, const int64_t *begins,
+                               const T *x, T *restrict block)
+{
+    enum { LANES = LANE_BYTES / sizeof(T) };
+    if (count == LANES && stride == 1) {
+        TURN(LANES, n, (const WORD *)x + begins[0], n, (WORD *)block, LANES);
+    } else if (begins[LANES - 1] == begins[0] + LANES - 1) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(block + i * LANES, x + begins[0] + i * stride, LANE_BYTES);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            for (int lane = 0; lane < LANES; lane++)
+                block[i * LANES + lane] = x[begins[lane] + i * stride];
+    }
+}
+
 /* Sorts the rows from `lanes` times `part` on, up to `lanes` of all `rows`, of n elements that
  * are `stride` apart. `memory` has room for 2 n, and for the block of short rows. */
 static void sort_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n, int64_t stride,
@@ -240,17 +400,29 @@ static void sort_rows_T(int64_t part, int64_t lanes, int64_t rows, int64_t n, in
         }
         return;
     }
+    const int64_t all = (n + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS;
+    const uint64_t last = UINT64_MAX >> (64 - 8 * (int)sizeof(KEY) + (SIGN != 0));
+    read_rows_T(n, stride, count, begins, x, memory);
     KEY *const block = (KEY *)(void *)memory;
-    for (int64_t i = 0; i < n; i++) {
-        for (int lane = 0; lane < LANES; lane++) {
-            block[i * LANES + lane] = key_of_T(x[begins[lane] + i * stride]);
-        }
+    if (IS_FLOAT) {
+        #pragma omp simd
+        for (int64_t e = 0; e < n * LANES; e++) block[e] = key_of_T(memory[e]);
     }
-    sort_columns_T(n, block, (PLACE *)0);
-    for (int64_t lane = 0; lane < count; lane++) {
-        for (int64_t i = 0; i < n; i++) {
-            y[begins[lane] + i * stride] = number_of_T(block[i * LANES + lane]);
-        }
+    for (int64_t e = n * LANES; e < all * LANES; e++) block[e] = (KEY)last;
+    sort_columns_T(all, block);
+    if (IS_FLOAT) {
+        #pragma omp simd
+        for (int64_t e = 0; e < n * LANES; e++) memory[e] = number_of_T(block[e]);
+    }
+    if (count == LANES && stride == 1) {
+        TURN(n, LANES, (const WORD *)memory, LANES, (WORD *)y + begins[0], n);
+    } else if (count == LANES && begins[LANES - 1] == begins[0] + LANES - 1) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + begins[0] + i * stride, memory + i * LANES, LANE_BYTES);
+    } else {
+        for (int64_t lane = 0; lane < count; lane++)
+            for (int64_t i = 0; i < n; i++)
+                y[begins[lane] + i * stride] = memory[i * LANES + lane];
     }
 }
 
@@ -337,15 +509,15 @@ static void sort_positions_of_rows_T(int64_t part, int64_t lanes, int64_t rows, 
         }
         return;
     }
+    T *const numbers = (T *)(void *)memory;
     KEY *const block = (KEY *)(void *)memory;
     PLACE *const places = (PLACE *)(void *)(block + n * LANES);
-    for (int64_t i = 0; i < n; i++) {
-        for (int lane = 0; lane < LANES; lane++) {
-            block[i * LANES + lane] = key_of_element_T(x[begins[lane] + i * stride]);
-            places[i * LANES + lane] = (PLACE)i;
-        }
-    }
-    sort_columns_T(n, block, places);
+    read_rows_T(n, stride, count, begins, x, numbers);
+    #pragma omp simd
+    for (int64_t e = 0; e < n * LANES; e++) block[e] = key_of_element_T(numbers[e]);
+    for (int64_t i = 0; i < n; i++)
+        for (int lane = 0; lane < LANES; lane++) places[i * LANES + lane] = (PLACE)i;
+    sort_places_T(n, block, places);
     for (int64_t lane = 0; lane < count; lane++) {
         for (int64_t i = 0; i < n; i++) {
             y[begins[lane] + i * stride] = places[i * LANES + lane];
