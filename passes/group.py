@@ -47,7 +47,8 @@ def invert(
 
     None unless the reads are one-to-one. Each loop variable must be a coordinate, or be split over
     two coordinates as quotient and remainder (a reshape that joins axes); a coordinate may combine
-    several variables or such halves (a reshape that splits an axis)."""
+    several variables or such halves (a reshape that splits an axis). The last one combines only
+    variables of known extents: in the innermost loop, a division by a named size costs too much."""
     coordinates = [fresh_var(d, "c") for d in type.shape]
     solved: dict[Var, Index] = {}
     halves: dict[tuple[Index, Index], dict[str, _Digit]] = {}
@@ -55,6 +56,8 @@ def invert(
         if i.constant == 0 and coordinate.extent.constant == 1:
             continue
         digits = _digits(i, coordinate)
+        if not digits and coordinate is not coordinates[-1]:
+            digits = _digits_of_loops(i, coordinate)
         if not digits:
             return None
         for digit in digits:
@@ -113,6 +116,16 @@ def _digits(index: Index, coordinate: Var) -> list[_Digit]:
             extent = Index.of(following // weight)
             found.append(_Digit(atom, value % extent, extent))
     return found
+
+
+def _digits_of_loops(index: Index, coordinate: Var) -> list[_Digit]:
+    """The loops that an index joins in row-major order, whose extents may be named."""
+    loops, found, step = _joined_loops(index), list[_Digit](), Index.of(1)
+    for loop in reversed(loops):
+        value = Index.of(coordinate) // step
+        found.append(_Digit(loop, value if loop is loops[0] else value % loop.extent, loop.extent))
+        step = step * loop.extent
+    return found if step == coordinate.extent else []
 
 
 def loops_of(type: TensorType) -> tuple[tuple[Var, ...], MultiIndex]:

@@ -11,7 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops
 from fxlite.codegen.c.emit import emit
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 
 class Joined(nn.Module):
@@ -34,6 +34,35 @@ def test_a_part_of_a_concat_is_no_epilogue(first: bool) -> None:
     agree(Joined(nn.Linear(8, 24), first), rows.astype("f4"), columns.astype("f4"))
     image, other = rng.standard_normal((2, 3, 6, 5)), rng.standard_normal((2, 4, 4, 3))
     agree(Joined(nn.Conv2d(3, 4, 3), first), image.astype("f4"), other.astype("f4"))
+
+
+def test_a_permute_of_joined_named_axes_is_an_epilogue() -> None:
+    """A convolution over three axes is one over two, of images that its axis of depth joins to the batch: results are
+    stored in order, and not stored and then copied, whether the sizes are known or named."""
+    rng = np.random.default_rng(1)
+    weight = rng.standard_normal((20, 3, 2, 3, 2)).astype("f4")
+
+    def program(x: Any) -> Any:
+        return ops.conv3d(x, weight)
+
+    for batch, depth, width in ((2, 5, 6), ("B", "Z", "Y"), ("B", 5, 6), (2, "Z", 6)):
+        text = f"f32[{batch},3,{depth},7,{width}]"
+        assert len(fx.compile(program, inputs={"x": text}).kernels) == 2
+        shapes = [(b, 3, d, 7, w) for b, d, w in ((1, 2, 2), (1, 9, 40), (3, 2, 3), (2, 5, 6))]
+        sizes = (batch, depth, width)
+        given = (s for s in shapes if all(isinstance(d, str) or d == n for d, n in zip(sizes, s[::2])))
+        agree_on_all(program, [(rng.standard_normal(s).astype("f4"),) for s in given], types=[text])
+
+
+def test_columns_are_not_divided_by_named_sizes() -> None:
+    """Rows of a product whose columns two named axes share are stored as they are, and copied afterwards."""
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        return (x @ y.reshape(16, -1)).reshape(-1, z.shape[0], z.shape[1]).transpose(1, 0, 2) + z[:, None]
+
+    rng, types = np.random.default_rng(3), ["f32[30,16]", "f32[16,H,D]", "f32[H,D]"]
+    assert len(fx.compile(program, inputs=dict(zip("xyz", types))).kernels) == 2
+    agree(program, *(rng.standard_normal(s).astype("f4") for s in ((30, 16), (16, 3, 5), (3, 5))), types=types)
 
 
 def test_heads_side_by_side_are_an_epilogue() -> None:
