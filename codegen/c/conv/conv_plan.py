@@ -225,7 +225,7 @@ def _is_narrow(spec: ConvSpec) -> bool:
     each = 0.5 * max(1, PENDING / tile) if outputs <= lanes // 2 else max(1, PENDING / 2 / tile)
     channels = height * width * (each + TURNING_FEW / number(spec.depth))
     step = outputs_per_tile(spec)
-    rows = 1 if height == 1 else -(-height // 4) * 4
+    rows = 1 if height == 1 else -(-height // PIXEL_ROWS) * PIXEL_ROWS
     pixels = -(-outputs // step) * step * rows * -(-width // lanes)
     if spec.stride == (1, 1) and (height - 1) * (width + spec.reach[1] - 1) + width <= SEGMENT:
         pixels = min(pixels, -(-outputs // step) * step * SEGMENT // lanes)  # joined rows
@@ -246,8 +246,8 @@ USUAL_FILL = 0.7
 
 
 def _is_shallow(spec: ConvSpec) -> bool:
-    """Whether there are few products per output, and output rows fill vectors of pixels well: four of them if images
-    have one row."""
+    """Whether there are few products per output, and output rows fill tiles of vectors of pixels well: four vectors if
+    images have one row."""
     height, width = (size.constant for size in spec.output_size())
     depth = number(spec.depth)
     if spec.groups != 1 or depth > SHALLOW or max(spec.stride) > 2:
@@ -255,8 +255,13 @@ def _is_shallow(spec: ConvSpec) -> bool:
     if height == 1:
         fill = USUAL_FILL if width is None else width / max(-(-width // SEGMENT) * SEGMENT, 1)
         return fill > depth / (depth + TURNED)
+    if height is not None and height < 0.8 * (-(-height // PIXEL_ROWS) * PIXEL_ROWS):
+        return False
     return width is None or width * 100 >= 85 * (-(-width // 16) * 16)
 
+
+PIXEL_ROWS = 4
+"""Rows of the output in a tile of the plan "pixels"."""
 
 WEIGHT_BYTES = 8
 """Bytes of weights read per cycle, from memory or a cache that other programs share; products wait for the rest."""
