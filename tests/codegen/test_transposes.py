@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c import templates
+from fxlite.codegen.c.emit import emit
 from fxlite.codegen.kernel.kernel_ir import For, statements
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import optimize, plan
@@ -54,15 +55,24 @@ def test_all_ways_agree(name: str) -> None:
 def test_elements_of_all_types(dtype: str) -> None:
     x, _ = arrays("transposed", dtype)
     assert copied(lambda x: x.T, x)
-    np.testing.assert_array_equal(fx.compile(lambda x: x.T, x)(x), x.T)
+    for given in (x, np.repeat(x, 14, 0)[:, :32]):
+        np.testing.assert_array_equal(fx.compile(lambda x: x.T, given)(given), given.T)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (31, 33), (32, 32), (100, 7), (0, 5)])
 def test_named_sizes(shape: tuple[int, ...]) -> None:
     """One version for all sizes, also those of less than a square."""
     x = np.random.default_rng(4).normal(size=shape)
-    program = fx.compile(lambda x: x.T + 1, "f64[M,N]")
-    np.testing.assert_array_equal(program(x), x.T + 1)
+    program = fx.compile(lambda x: (x.T, x.T + 1), "f64[M,N]")
+    for found, expected in zip(program(x), (x.T, x.T + 1)):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_squares_that_are_only_moved_need_no_local_array() -> None:
+    for program, arrays in ((lambda x: x.T, 0), (lambda x: x.T * 2, 1), (lambda x: x.T.astype("f4"), 1)):
+        source = emit(optimize(fx.symbolic_trace(program, "f64[70,41]"), False, templates.claims)[0]).functions
+        assert source.count("tile[1024]") == arrays
+        assert source.count("copy_transposed_double(") == 1
 
 
 @pytest.mark.parametrize("shape", [(4000, 3), (3, 4000), (20, 20)])

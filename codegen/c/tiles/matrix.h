@@ -728,8 +728,8 @@ TILE_FUNCTION static void copy_transposed_E(
             for (int r = 0; r < E_lanes; r++)
                 target[j * target_row + i + r] = source[(i + r) * source_row + j];
     }
-    for (int64_t i = whole_rows; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
+    for (int64_t j = 0; whole_rows < rows && j < columns; j++)
+        for (int64_t i = whole_rows; i < rows; i++)
             target[j * target_row + i] = source[i * source_row + j];
 }
 
