@@ -439,8 +439,8 @@ def _step(kind: str, lane: Expr, value: Expr) -> Expr:
 def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:
     """Reduce everything into :data:`LANES` accumulators, then combine these."""
     variable = inner.order[-1]
-    is_many = (variable.extent.constant or ACCUMULATORS) >= ACCUMULATORS
     several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) else 1
+    is_many = (variable.extent.constant or ACCUMULATORS) >= min(ACCUMULATORS, 2 * LANES * several)
     lanes = Lanes.of(computed, variable.extent, several if is_many else 1)
     total, join = fresh_local(computed, "_a"), functools.partial(combine, node.kind)
 
