@@ -225,7 +225,8 @@ class Flow(Expressions):
             return self._rounds(iter(values), body, orelse, places)
         about = _variables((body,), names, exposed, later)
         known, hint = type(over.count) is int, Hint.of(tracer, body)
-        inside = any(isinstance(b.maker, Loop) for b in tracer.bodies)  # of a loop that stays one
+        # inside of a loop that stays one
+        inside = any(isinstance(b, Region) and isinstance(b.maker, Loop) for b in tracer.bodies)
         context = over.count, bool(tracer.bodies), inside
         if tracer.decides_bools:
             count = over.count if known else 2
