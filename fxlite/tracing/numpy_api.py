@@ -111,7 +111,7 @@ def _matvec(x: Any, y: Any) -> Any:
 
 
 def _vecmat(x: Any, y: Any) -> Any:
-    return lookup("squeeze")(np.matmul(lookup("unsqueeze")(x, -2), y), -2)
+    return lookup("squeeze")(np.matmul(lookup("unsqueeze")(functions.conj(x), -2), y), -2)
 
 
 #: Ufuncs without an op of their own.
@@ -145,7 +145,7 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         axes = range(rank) if axis is None else sorted({a % rank for a in axis})
         for one in reversed(axes):
             x = fold(combine, identity, x, one, True)
-        return x if keepdims else functions.squeeze(x, tuple(axes))
+        return x if keepdims else fresh(functions.squeeze(x, tuple(axes)), number=True)
     axis, size = _steps_of(x, axis, "reduce")
     if size == 0:
         if identity is None:
@@ -158,7 +158,7 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         found = parts[0]
         for part in parts[1:]:
             found = combine(found, part)
-    return found if keepdims else lookup("squeeze")(found, axis=axis)
+    return found if keepdims else fresh(lookup("squeeze")(found, axis=axis), number=True)
 
 
 def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:

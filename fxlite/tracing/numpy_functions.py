@@ -70,7 +70,7 @@ def triangle(name: str) -> Callable[..., Any]:
 
 def angle(z: Any, deg: bool = False) -> Any:
     """np.angle, in radians or degrees."""
-    found = lookup("atan2")(imag_(z), real_(z))
+    found = lookup("atan2")(imag_(z), real_(z)) if is_complex(z) else lookup("atan2")(0, z)
     return lookup("mul")(found, 180 / math.pi) if deg else found
 
 
@@ -385,10 +385,17 @@ def full_like(
 
 def dot(x: Any, y: Any, out: Any = None) -> Any:
     if value_type(x).rank == 0 or value_type(y).rank == 0:
-        return lookup("mul")(x, y)
+        return lookup("mul")(*map(_strict, (x, y)))
     if value_type(y).rank > 2:  # np.dot pairs all rows with all columns
         return np.tensordot(x, y, axes=(-1, -2))
     return lookup("matmul")(x, y)
+
+
+def _strict(x: Any) -> Any:
+    """A number of Python as an array, whose dtype counts in a promotion, as NumPy's products take it."""
+    if not is_traced(x):
+        return np.asarray(x)
+    return fresh(x) if hasattr(x, "python_type") else x
 
 
 def outer(x: Any, y: Any, out: Any = None) -> Any:
@@ -526,7 +533,7 @@ def round_(x: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round. Integers have no decimals; to tens or hundreds they are rounded as float64."""
     if value_type(x).dtype.is_integer:
         if decimals >= 0:
-            return copy(x)
+            return fresh(x, number=True)
         return lookup("cast")(round_(lookup("cast")(x, "f64"), decimals), value_type(x).dtype)
     if not decimals:
         return lookup("round")(x)
@@ -646,8 +653,9 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 def inner(x: Any, y: Any) -> Any:
     """np.inner: products along the last axes of both."""
     if not value_type(x).rank or not value_type(y).rank:
-        return lookup("mul")(x, y)
-    return np.tensordot(x, y, axes=(-1, -1))
+        return lookup("mul")(*map(_strict, (x, y)))
+    found: Any = np.tensordot(x, y, axes=(-1, -1))
+    return fresh(found, number=True)
 
 
 def vdot(x: Any, y: Any) -> Any:

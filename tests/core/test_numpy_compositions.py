@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from fxlite.base.errors import TraceError
 from tests.oracle import agree, agree_on_all
 
 PAD_MODES = "edge wrap symmetric reflect linear_ramp maximum minimum mean median".split()
@@ -316,6 +317,70 @@ def test_decompositions_of_complex_matrices_of_any_size() -> None:
             agree(program, a, types=types, rungs=("graph", "python", "c"))
     for matrix in (np.eye(4) + 0j, np.diag([1, 0, 1, -2.0]) * 1j, np.ones((4, 4)) * 1j, np.zeros((3, 3)) * 1j):
         agree(lambda a: _decomposed(a)[6:], matrix, rungs=("graph", "python", "c"))
+
+
+def _of_complex_numbers(x: Any, z: Any) -> Any:
+    """Functions that read real and imaginary parts, or conjugate."""
+    ends = x * 3 - 4
+    return [
+        np.interp(ends, x, z),
+        np.interp(np.array([0.3, np.nan, 9.0, -9.0]), x, z, left=1j, right=2),
+        np.interp(ends, x, z, period=2.5),
+        np.vecmat(z, np.outer(z, x)),
+        np.geomspace(z[0], z[1], 5),
+        np.geomspace(-x[1].astype(np.float32), -x[2].astype(np.float32), 4),
+        np.angle(x > 1),
+    ]
+
+
+def test_parts_of_complex_numbers_count() -> None:
+    x = np.array([0.5, 1.0, 2.0, 3.5])
+    agree(_of_complex_numbers, x, x * (1 + 2j) - 1j, rungs=("graph", "python", "c"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, z: np.interp(z, x, x),
+        lambda x, z: np.interp(x, z, x),
+        lambda x, z: np.bincount(np.arange(4), z, 5),
+        lambda x, z: np.histogramdd([x, x], 3, weights=z)[0],
+        lambda x, z: np.histogram(z, 3),
+        lambda x, z: np.histogram_bin_edges(x, x[0]),
+    ],
+)
+def test_complex_numbers_are_not_taken_for_real_ones(function: Any) -> None:
+    with pytest.raises(TraceError, match=r"real|order|known"):
+        fx.symbolic_trace(function, "f64[4]", "c128[4]")
+
+
+def _kinds(x: Any) -> Any:
+    """Results of rank 0, of which NumPy gives some as numbers and some as arrays; and dtypes that numbers of Python
+    decide."""
+    k, small = (x * 5).astype(np.int64), (x * 100).astype(np.uint8)
+    array = np.asarray(x[0])
+    array += 1
+    array[...] *= 2
+    return [
+        *(np.median(k), np.percentile(k, 30), np.nanmedian(k), np.quantile(k, 0.3), np.median(x)),
+        *(np.inner(x, x), np.round(k[0]), np.logaddexp.reduce(x), np.asarray(x[0]), array, x[0], np.copy(x[0])),
+        *(np.dot(small, 3), np.inner(small, 3), np.dot(2, x.astype(np.float32)), np.dot(small, k[0])),
+        *(
+            1 * np.iterable(x),
+            1 * np.iterable(x[0]),
+            np.histogramdd([x, x * 2], 3)[0],
+            np.histogram(x.astype("f2"), 2)[1],
+        ),
+        np.histogramdd((k, k), 2)[1][0],
+    ]
+
+
+def test_results_are_numbers_or_arrays_as_those_of_numpy() -> None:
+    x = np.array([0.5, 1.25, 2.0, 0.75])
+    for expected, found in zip(_kinds(x), fx.jit(_kinds)(x), strict=True):
+        assert type(found) is type(expected)
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_a_large_matrix_without_a_routine_is_refused() -> None:

@@ -223,10 +223,13 @@ def _linspace(
 def _geomspace(
     tracer: Tracer, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
 ) -> Any:
-    """np.geomspace of real numbers: powers of ten between their logarithms, with the ends exactly as given."""
-    start, stop = (stacked(tracer, v) if isinstance(v, (list, tuple)) else v * 1.0 for v in (start, stop))
+    """np.geomspace: powers of ten between the logarithms, with the ends exactly as given. Both ends are turned so that
+    the first one is a positive number."""
+    start, stop = (stacked(tracer, v) for v in (start, stop))
+    wide = dtypes.result_type(start.type.dtype, stop.type.dtype, dtypes.float64)
+    start, stop = (lookup("cast")(v, wide) for v in (start, stop))
     sign = np.sign(start)
-    first, last = start * sign, stop * sign
+    first, last = start / sign, stop / sign
     powers = _linspace(tracer, np.log10(first), np.log10(last), num, endpoint)
     values = np.power(10.0, powers)
     places = _arange(tracer, num)
@@ -317,7 +320,7 @@ def _one_of(found: Any, values: Sequence[Any], place: Any) -> Any:
 #: NumPy's functions that take several arrays as one list.
 _OF_LISTS = frozenset(
     "concatenate stack vstack hstack dstack column_stack row_stack block select choose piecewise multi_dot einsum "
-    "einsum_path meshgrid broadcast_arrays ix_ lexsort ravel_multi_index at".split()
+    "einsum_path meshgrid broadcast_arrays ix_ lexsort ravel_multi_index histogramdd at".split()
 )
 
 
@@ -353,7 +356,7 @@ def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
 
 
 def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """np.asarray, which returns a traced array unchanged."""
+    """np.asarray, which returns a traced array unchanged, and a number as an array."""
     if args and isinstance(args[0], Masked):
         wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         return args[0] if wanted is None else args[0].astype(wanted)
@@ -362,6 +365,7 @@ def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     x, wanted = args[0], kwargs.get("dtype", args[1] if len(args) > 1 else None)
     if wanted is not None and dtypes.dtype(wanted) is not x.type.dtype:
         x = lookup("cast")(x, dtypes.dtype(wanted))
+    x = fresh(x) if is_number(x) else x
     order = _ORDERS.get(function) or kwargs.get("order", args[2] if len(args) > 2 else None)
     if function is np.require:
         asked = "".join(kwargs.get("requirements", args[2] if len(args) > 2 else None) or "").upper()

@@ -14,6 +14,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axes
 from fxlite.tracing.numpy_functions import value_type
+from fxlite.tracing.writes.shared_memory import fresh
 from fxlite.types import dtypes, shapes
 
 #: Methods that interpolate: alpha and beta of Hyndman and Fan, Sample Quantiles in Statistical
@@ -87,8 +88,8 @@ def _quantile(
     q_rank = value_type(q).rank if is_traced(q) else np.ndim(q)
     if keepdims:
         shape = tuple(1 if x in axes else d for x, d in enumerate(kind.shape))
-        found = lookup("reshape")(found, (*value_type(found).shape[:q_rank], *shape))
-    return found
+        return lookup("reshape")(found, (*value_type(found).shape[:q_rank], *shape))
+    return fresh(found, number=True)
 
 
 def _like(q: Any) -> Any:

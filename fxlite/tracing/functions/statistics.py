@@ -116,6 +116,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 
 def _traced(tracer: Any, value: Any, dtype: dtypes.DType) -> Any:
+    """A value as a traced one of this dtype; complex numbers are no real ones."""
+    if value_type(value).dtype.is_complex and not dtype.is_complex:
+        raise ValueError(f"the numbers must be real, and some are {value_type(value).dtype}")
     if not is_traced(value):
         return tracer.constant(np.asarray(value).astype(dtype.numpy))
     return lookup("cast")(value, dtype)
@@ -276,8 +279,12 @@ def cov(
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """np.histogram_bin_edges: known if bins and range are, else computed."""
+    if value_type(a).dtype.is_complex:
+        raise ValueError("complex numbers have no order in which they could lie in bins")
     if isinstance(bins, str):
         raise ValueError(f"bins={bins!r}: how many there are depends on values; give a number")
+    if is_traced(bins) and not value_type(bins).rank:
+        raise ValueError("how many bins there are must be known while tracing")
     if not isinstance(bins, (int, np.integer)):
         edges = bins if is_traced(bins) else np.asarray(bins)
         if not is_traced(edges) and (edges.ndim != 1 or (np.diff(edges) < 0).any()):
@@ -304,8 +311,8 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     step = (last - first) / bins
     inner = np.arange(bins + 1) * step + first
     edges = lookup("where")(np.arange(bins + 1) == bins, last, inner)
-    kind = dtypes.dtype(np.result_type(value_type(a).dtype.numpy, np.float16))
-    return lookup("cast")(edges, kind if kind.is_float and kind.itemsize > 2 else edges.dtype)
+    kind = value_type(a).dtype
+    return lookup("cast")(edges, kind if kind.is_float else edges.dtype)
 
 
 def _bin_of(x: Any, edges: Any, even: bool, own: bool) -> tuple[Any, Any]:
@@ -377,7 +384,7 @@ def histogramdd(
     shape = [value_type(edge).shape[0] - 1 for edge in edges]
     given = 1.0 if weights is None else weights
     addends = lookup("where")(np.broadcast_to(inside, value_type(total).shape), given, 0.0)
-    found = _counted(total, math.prod(shape), lookup("cast")(addends, "f64"), total.tracer)
+    found = _counted(total, math.prod(shape), _traced(total.tracer, addends, dtypes.float64), total.tracer)
     found = lookup("reshape")(found, tuple(shape))
     if density:
         whole = found.sum()
@@ -398,8 +405,16 @@ def histogram2d(
 
 # -- curves ----------------------------------------------------------------------------------------
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """np.interp: linear interpolation between points in ascending order."""
+    """np.interp: linear interpolation between points in ascending order. Real and imaginary parts are interpolated
+    separately; where ``x`` is NaN, the imaginary part is 0."""
     tracer = next(v.tracer for v in (x, xp, fp) if is_traced(v))
+    if value_type(fp).dtype.is_complex:
+        parts: list[Any] = []
+        for take in (np.real, np.imag):
+            first, last = (None if v is None else take(v) for v in (left, right))
+            parts.append(interp(x, xp, take(fp), first, last, period))
+        parts[1] = lookup("where")(np.isnan(x), 0.0, parts[1])
+        return lookup("complex")(*parts)
     x, xp, fp = (_traced(tracer, v, dtypes.float64) for v in (x, xp, fp))
     if period is not None:
         period = abs(period)

@@ -493,6 +493,8 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
         x = some.filled(-1)
         weights = aligned(compact(weights) if isinstance(weights, Masked) else weights, some)
     tracer = next(v.tracer for v in (x, weights) if is_traced(v))
+    if weights is not None and value_type(weights).dtype.is_complex:
+        raise ValueError("weights are real numbers")
     known = known_value(x) if is_traced(x) else np.asarray(x)
     x = lookup("cast")(tracer.constant(x), dtypes.int64)
     size, count = minlength, None
