@@ -3,6 +3,7 @@ np.random in a traced program is refused with what to write instead."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -140,10 +141,27 @@ def test_a_generator_of_the_program_s_own_draws_constants() -> None:
     np.testing.assert_array_equal(module(np.zeros(3)), program(np.zeros(3)))
 
 
+def _with_a_seed(x: Any) -> Any:
+    random.seed(3)
+    first = random.randint(1, 60)
+    own = random.Random(5)
+    return x + first, x * random.random(), x * own.uniform(2, 3), [own.choice([1.5, 2.5]) * v for v in x]
+
+
+def test_python_s_generators_with_a_seed_draw_constants() -> None:
+    call, x = fx.jit(_with_a_seed), np.arange(3.0)
+    for _ in range(2):
+        for found, expected in zip(call(x), _with_a_seed(x), strict=True):
+            np.testing.assert_allclose(found, expected)
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
         (lambda x: x + np.random.randn(3), r"(?s)randn\(\) draws from a hidden state.*fx.random.normal"),
+        (lambda x: x * random.randint(1, 6), r"(?s)random's randint\(\) draws from a hidden state.*fx.random.randint"),
+        (lambda x: x * random.random(), r"random's random\(\) draws from a hidden state"),
+        (lambda x: x * random.Random().random(), r"random's random\(\) draws from a hidden state"),
         (lambda x: x + _RNG.integers(0, 3, 3), r"fx.random.randint\(key"),
         (lambda x: x + np.random.default_rng().random(3), r"fx.random.uniform\(key"),
         (lambda x: _drawn_in_a_loop(x), r"fx.random.uniform\(key"),

@@ -15,6 +15,7 @@ import ast
 import functools
 import itertools
 import linecache
+import random
 import sys
 import sysconfig
 import threading
@@ -70,8 +71,12 @@ def captured(function: Callable[..., Any], by: str = "") -> Callable[..., Any]:
     return made
 
 
+def _is_iterable(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(args[0].ndim) if args and is_traced(args[0]) else function(*args, **kwargs)
+
+
 #: Functions for which the tracer answers in place of NumPy and Python.
-_ANSWERED = {**BUILTINS, **ARRAYS, **ORDERED}
+_ANSWERED = {**BUILTINS, **ARRAYS, **ORDERED, np.iterable: _is_iterable}
 #: Functions that call the function that is their first argument, ``key=`` or ``func=``.
 _CALLS_FIRST = frozenset((map, filter, functools.reduce, itertools.starmap))
 _CALLS_NAMED = {sorted: "key", max: "key", min: "key", itertools.accumulate: "func", itertools.groupby: "key"}
@@ -251,15 +256,20 @@ FOR_PROGRAM.add(_by_others.__code__)
 
 
 def _draws(value: Any) -> bool:
-    """True for a generator of random numbers with a state. There is none before np.random is imported."""
+    """True for a generator of random numbers with a state. There is none of NumPy's before np.random is imported."""
+    if isinstance(value, random.Random):
+        return True
     return "numpy.random" in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
 
 
 def _drawn(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The numbers that a method draws from a state that the program made from a seed, so that they are the same in
     every call. Raises TraceError if the state is of another kind, or the numbers depend on traced values."""
+    if function.__name__ == "seed" and args and isinstance(args[0], int):
+        tracer.generators.append((function.__self__, tracer.bodies[-1:]))
     if not tracer.is_own_generator(function.__self__):
-        raise _hidden(tracer, function.__name__)
+        space = "random" if isinstance(function.__self__, random.Random) else "np.random"
+        raise _hidden(tracer, function.__name__, space)
     if any(map(is_traced, (*args, *kwargs.values()))):
         raise _drawn_by_values(tracer, function.__name__)
     result = function(*args, **kwargs)
@@ -268,9 +278,10 @@ def _drawn(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def _note_generator(tracer: Any, function: Any, args: tuple[Any, ...], result: Any) -> None:
     """Record a generator with a seed from the program: a new one, or NumPy's global one after ``np.random.seed``."""
-    if "numpy.random" not in sys.modules or not args or not isinstance(args[0], (int, np.integer)):
+    if not args or not isinstance(args[0], (int, np.integer)):
         return
-    made = np.random.rand.__self__ if function is np.random.seed else result  # type: ignore[attr-defined]
+    is_global = "numpy.random" in sys.modules and function is np.random.seed
+    made = np.random.rand.__self__ if is_global else result  # type: ignore[attr-defined]
     if _draws(made):
         tracer.generators.append((made, tracer.bodies[-1:]))
 
@@ -290,10 +301,10 @@ _KEYED = {
 }
 
 
-def _hidden(tracer: Any, name: str) -> Any:
+def _hidden(tracer: Any, name: str, space: str = "np.random") -> Any:
     keyed = next((own for own, names in _KEYED.items() if name in names), "uniform")
     return tracer.error(
-        f"np.random's {name}() draws from a hidden state, which no graph has: each call would get the same numbers",
+        f"{space}'s {name}() draws from a hidden state, which no graph has: each call would get the same numbers",
         f"draw for a key, fx.random.{keyed}(key, ...), with an input key=fx.random.key(seed), or before tracing",
     )
 
