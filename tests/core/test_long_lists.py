@@ -131,6 +131,105 @@ def test_loops_that_fill_lists_stay_loops(program: Any, backend: str) -> None:
     assert len(call.graph.nodes) < 150
 
 
+def in_lists(x: Any) -> Any:
+    """Lists of lists, of numbers and of pairs."""
+    table = [[abs(a - b) for a in x[:70]] for b in x[:80]]
+    pairs = [[(a * b, i) for i, a in enumerate(x[:66])] for b in x[:65]]
+    rows = []
+    for i in range(70):
+        row = []
+        for j in range(90):
+            row.append(x[i] * j + i)
+        rows.append(row)
+    total = 0.0
+    for row in table:
+        total += max(row) + row[3] - row[-1] + len(row)
+    whole = np.array(table)
+    parts = table[5][-2], sum(rows[7]), len(rows[int(x[0] * 60)]), pairs[3][4], pairs[-1]
+    return whole, whole.T @ np.array(rows)[:70, :80].T, total, parts
+
+
+def in_lists_of_lists(x: Any) -> Any:
+    return np.array([[[a + b + c for a in x[:65]] for b in x[:66]] for c in x[:67]])
+
+
+def compared(x: Any) -> Any:
+    """All with all, as a nested comprehension."""
+    points = x[:200].reshape(-1, 2)
+    return np.array([[np.sum((p - q) ** 2) for p in points] for q in points])
+
+
+def known_indices(x: Any) -> Any:
+    """A long list that no value decides stays known."""
+    wanted = [i * i % 7 for i in range(300)]
+    long = [np.sum(np.cos(x[:5] + i) * np.sin(x[5:10] * i) - np.sqrt(x[:5] + i)) for i in range(300)]
+    return x[:7][wanted[:9]], wanted[4], np.array(long), long[wanted[3]], [value * 2 for value in long][:3]
+
+
+@pytest.mark.parametrize("program", [in_lists, in_lists_of_lists, compared, known_indices], ids=lambda f: f.__name__)
+def test_long_comprehensions_stay_loops(program: Any) -> None:
+    call = fx.jit(program, backend="c")
+    found, expected = flatten(call(LONG)), flatten(program(LONG))
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert any(node.target is lookup("fori_loop") for node in call.graph.nodes)
+    assert len(call.graph.nodes) < 700
+
+
+def changes_a_row_later(x: Any) -> Any:
+    rows = []
+    for i in range(70):
+        row = []
+        for j in range(90):
+            row.append(x[i] * j + i)
+        rows.append(row)
+        row.append(x[0])
+    return rows[3][-1], len(rows[4])
+
+
+def shares_a_row(x: Any) -> Any:
+    rows, row = [], []
+    for i in range(70):
+        row.append(x[i] * 2 + x[0] - 3 * x[i] * x[i] / x[2])
+        rows.append(row)
+    return rows[3][-1], len(rows[4])
+
+
+def writes_into_a_row(x: Any) -> Any:
+    rows = [[a * b for a in x[:70]] for b in x[:80]]
+    rows[3][2] = x[0]
+    rows[4].append(x[1])
+    return np.array(rows[3]), rows[4][-1], rows[3][2]
+
+
+def grows_under_another_name(x: Any) -> Any:
+    rows = [[a * b for a in x[:70]] for b in x[:80]]
+    first = rows[0]
+    first[1] = x[5]
+    return rows[0][1], first[1]
+
+
+def rows_of_several_lengths(x: Any) -> Any:
+    rows = [[a * b for a in x[: 65 + i % 3]] for i, b in enumerate(x[:70])]
+    return rows[1][-1], len(rows[2]), sum(len(row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [changes_a_row_later, shares_a_row, writes_into_a_row, grows_under_another_name, rows_of_several_lengths],
+    ids=lambda f: f.__name__,
+)
+def test_lists_in_lists_that_change_are_those_of_python_or_refused(program: Any) -> None:
+    try:
+        found = fx.jit(program, backend="python")(LONG)
+    except fx.errors.TraceError as error:
+        assert "test_long_lists.py" in str(error)
+        return
+    for a, b in zip(found, program(LONG), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
 def of_unlike_elements(x: Any) -> Any:
     found = []
     for i in range(len(x)):

@@ -599,8 +599,11 @@ class Expressions(Caller):
         if function in ARRAYS or type(function) in DISPATCHED:
             found = [growing.rows_of(a) for a in args]
             return NotImplemented, tuple(a if r is None else growing.as_arrays(r) for a, r in zip(args, found))
-        if mutated_by(function, args) is None and function not in (isinstance, type, id):
+        changed = mutated_by(function, args)
+        if changed is None and function not in (isinstance, type, id):
             return NotImplemented, tuple(map(growing.unrolled, args))
+        if type(changed) is list and function.__name__ == "append":
+            return NotImplemented, args  # a list in a list
         return (NotImplemented if function in (isinstance, type, id) else whole.refuse()), args
 
     def _given_rows(self, tracer: Any, owner: Any, function: Any, args: tuple[Any, ...]) -> Any:

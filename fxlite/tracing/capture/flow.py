@@ -26,7 +26,7 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.capture import CALLERS, captured
 from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
 from fxlite.tracing.capture.flow_answers import Counted, counted
-from fxlite.tracing.capture.loops import Hint, Loop, Variables, is_long
+from fxlite.tracing.capture.loops import FEW_APPENDED, Hint, Loop, Variables, is_long
 from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 from fxlite.tracing.selections.growing import Grows
@@ -252,6 +252,26 @@ class Flow(Expressions):
             return self._rounds(iter((over.item(0),)), body, rest, places)
         elements = (over.item(k) for k in range(over.count))
         return self._rounds(elements, body, orelse, places)
+
+    def filled(
+        self,
+        plain: Callable[[Any], Any],
+        values: Any,
+        element: Callable[[Any], Any],
+        bodies: Callable[[Any], Callable[[Any], Callable[[Any], Any]]],
+    ) -> Any:
+        """The list of a comprehension. If it is long, and unrolled it would have many nodes, a loop fills it;
+        ``bodies`` makes the body of that from the function that adds an element, and from ``element``."""
+        tracer = active_tracer.get()
+        over = counted(tracer, values) if tracer is not None and tracer.keeps_lists else None
+        if over is None or tracer is None or type(over.count) is not int or over.count <= FEW_APPENDED:
+            return plain(values)
+        about = _variables((), (), (), ())
+        if not tracer.bodies and not self._why_kept(tracer, over, element, about, False):
+            return plain(values)
+        found: list[Any] = self.made([])
+        self.for_(values, bodies(partial(self.call, found.append))(element), None, (), (), (), ())
+        return found
 
     def _why_kept(self, tracer: Any, over: Counted, body: Callable[[Any], Any], about: Variables, inside: bool) -> str:
         """The reason why a loop with this number of iterations stays a loop; empty if it does not. ``inside``: it is

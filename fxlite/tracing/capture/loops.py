@@ -394,7 +394,8 @@ class Loop:
             if not isinstance(place, Contents) or type(contents[0]) is not Rows or place.owner is not contents[0].owner:
                 continue
             rows, number = contents[0], added.get(id(place.owner), 0)
-            if any(isinstance(body, Region) and not body.owns(place.owner) for body in self.tracer.bodies):
+            around = [body for body in self.tracer.bodies if isinstance(body, Region)]
+            if around and not around[-1].owns(place.owner):
                 continue
             wanted = number + (rows.count if type(rows.count) is int else rows.room)
             if number and wanted <= MOST_ROOM and (not rows.suffices or wanted > rows.room):

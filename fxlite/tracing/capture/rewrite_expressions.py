@@ -29,7 +29,7 @@ _Statements = list[ast.stmt]
 
 class Calls(ast.NodeTransformer):
     """Rewrites ``f(x)`` to ``caller.call(f, x)``, at the same place; ``for i in range(n)`` gets its numbers from the
-    caller."""
+    caller, also in comprehensions."""
 
     def __init__(self) -> None:
         #: The reasons why functions cannot be rewritten, by name and first line.
@@ -70,6 +70,11 @@ class Calls(ast.NodeTransformer):
         return placed(ast.Subscript(owner, ask("index", node), node.ctx), node)  # type: ignore[no-any-return]
 
     def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        node.iter = ask("rounds", node.iter, node.iter)
+        return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         self.generic_visit(node)
         node.iter = ask("rounds", node.iter, node.iter)
         return node
@@ -304,13 +309,31 @@ class Expressions(Calls):
     visit_Dict = visit_Set = visit_SetComp = visit_DictComp = _visit_made
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        if not self._scopes:
+            return super().visit_comprehension(node)
         self.generic_visit(node)
-        if self._scopes:
-            node.iter = ask("each", node.iter, node.iter)
+        node.iter = ask("each", node.iter, node.iter)
         return node
+
+    def _filled(self, node: ast.ListComp) -> ast.AST:
+        """``[f(a) for a in x]`` as a call of the helper with x, with a function that makes the element of a value, and
+        with the body of the loop that fills the list."""
+        (part,), value = node.generators, self._scopes[-1].fresh("elements")
+        around, copied = self.visit(part.iter), copy.deepcopy(node)
+        copied.generators[0].iter = placed(ast.Name(value, ast.Load()), node)
+        plain = _function_of(value, self._visit_made(copied), node)
+        one = ast.comprehension(self.visit(part.target), ast.List([ast.Name(value, ast.Load())], ast.Load()), [], 0)
+        made = ast.Subscript(ast.ListComp(self.visit(node.elt), [one]), ast.Constant(0), ast.Load())
+        add, element = (self._scopes[-1].fresh(name) for name in ("add", "element"))
+        inner = ast.Call(ast.Name(element, ast.Load()), [ast.Name(value, ast.Load())], [])
+        body = _function_of(value, ast.Call(ast.Name(add, ast.Load()), [inner], []), node)
+        bodies = _function_of(add, _function_of(element, body, node), node)
+        return ask("filled", node, plain, around, _function_of(value, made, node), bodies)
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         last = node.generators[-1]
+        if not last.ifs and _is_simple(node) and self._scopes:
+            return self._filled(node)
         if not last.ifs or any(map(binds_a_name, (node.elt, *last.ifs))):
             return self._visit_made(node)
         test = last.ifs[0] if len(last.ifs) == 1 else placed(ast.BoolOp(ast.And(), last.ifs), last.ifs[0])

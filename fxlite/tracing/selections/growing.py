@@ -263,6 +263,7 @@ class Form:
     def of(tracer: Tracer, value: Any) -> Form:
         """That of an element. Raises TraceError for one that no array can hold."""
         leaves: list[Any] = []
+        value = _with_inner(value)
 
         def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> pytree.Structure:
             if not is_leaf(part) or holds_one_text(value):
@@ -275,11 +276,25 @@ class Form:
             return pytree.LEAF
 
         structure = pytree.structure_of(value, "an element", leaf)
+        for inner in _inner_lists(value):
+            inner.arrays = ()  # only its form is needed
         return Form(structure, [kind_of(tracer, part, "an element") for part in leaves])
 
     def leaves(self, value: Any) -> list[Any]:
         """The leaves of an element."""
-        return [leaf for _, leaf in pytree.leaves(value, "")]
+        return [leaf for _, leaf in pytree.leaves(_with_inner(value), "")]
+
+    @property
+    def is_array(self) -> bool:
+        """Whether elements are arrays or numbers, or lists of a known number of such elements."""
+        if self.structure is pytree.LEAF:
+            return True
+        return self.structure.kind == "inner" and bool(self.structure.value.value.form.is_array)
+
+    def listed(self, columns: Iterable[Any]) -> list[Any]:
+        """The elements as the program returns them, given the arrays that hold their leaves."""
+        parts = [array.tolist() if kind.number else list(array) for array, kind in zip(columns, self.kinds)]
+        return [put_together(self.structure, row) for row in zip(*parts)]
 
     def joined(self, tracer: Tracer, other: Form) -> Form:
         """The form that both elements can have."""
@@ -291,6 +306,44 @@ class Form:
                 "let all elements have one type and shape",
             )
         return Form(self.structure, both)  # type: ignore[arg-type]
+
+
+class Inner:
+    """A list that has rows, as an element of another one: their number is known, and the same for all elements. Its
+    leaves are arrays with a row for each of its own elements."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.form, self.count, self.arrays = rows.form, rows.count, tuple(rows.selected())
+
+    def __fx_children__(self) -> tuple[str, Sequence[Any], Sequence[Any]]:
+        return "inner", range(len(self.form.kinds)), self.arrays
+
+    @property
+    def __fx_form__(self) -> Any:
+        return self.count, self.form.structure, self.form.kinds
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> list[Any]:
+        if not is_traced(parts[0]):
+            return self.form.listed(parts)
+        made: list[Any] = []
+        place_of(made).set([Rows(parts[0].tracer, made, self.form, parts, None, self.count, True)])
+        return made
+
+
+def _with_inner(value: Any) -> Any:
+    """An element of a list, in which lists that have rows are such elements."""
+    rows = rows_of(value)
+    if rows is not None:
+        if type(rows.count) is not int or not rows.count or rows.kind is not list:
+            rows.refuse()
+        return Inner(rows)
+    return tuple(map(_with_inner, value)) if type(value) is tuple else value
+
+
+def _inner_lists(value: Any) -> list[Inner]:
+    if type(value) is Inner:
+        return [value]
+    return [found for part in value for found in _inner_lists(part)] if type(value) is tuple else []
 
 
 def _number(tracer: Tracer, value: Any) -> Any:
@@ -435,9 +488,10 @@ def _checked(rows: Rows, name: str, args: Sequence[Any]) -> Rows:
     tracer, form = rows.tracer, rows.form
     for value in added:
         form = form.joined(tracer, Form.of(tracer, value))
-        for _, leaf in pytree.leaves(value, ""):
+        is_own = rows_of(value) is not None and tracer.bodies and tracer.bodies[-1].owns(value)
+        for leaf in form.leaves(value):
             if is_traced(leaf) and leaf.type.shape:
-                _keep(tracer, leaf)
+                _keep(tracer, leaf, bool(is_own))
     turns = turns and rows.first is None
     if form.kinds == rows.form.kinds and not turns:
         return rows
@@ -449,13 +503,14 @@ def _checked(rows: Rows, name: str, args: Sequence[Any]) -> Rows:
     return made
 
 
-def _keep(tracer: Tracer, array: Any) -> None:
-    """The list holds a copy of an array, which the program must not change from now on."""
+def _keep(tracer: Tracer, array: Any, is_new: bool) -> None:
+    """The list holds a copy of an array, which the program must not change from now on. ``is_new``: each round of the
+    loop has another one."""
     body = tracer.bodies[-1] if tracer.bodies else None
     root = root_of(view_of(array))
     if isinstance(array, PythonNumber) or is_number(array):
         return
-    if body is not None and root in getattr(body, "written", ()):
+    if body is not None and not is_new and root in getattr(body, "written", ()):
         raise tracer.error(
             "an array into which a loop writes is put into a list, which would show later writes",
             "put a copy into it: found.append(x.copy())",
@@ -821,7 +876,7 @@ def unrolled(value: Any) -> Any:
 def as_arrays(rows: Rows) -> Any:
     """The elements as an array; for tuples of numbers, with a column for each."""
     found = rows.selected()
-    if rows.form.structure is pytree.LEAF:
+    if rows.form.is_array:
         return found[0]
     if len({array.dtype for array in found}) > 1 or any(kind.type.shape for kind in rows.form.kinds):
         rows.refuse()
@@ -836,13 +891,9 @@ def result_of(rows: Rows) -> Any:
 
 def listed(rows: Rows) -> Callable[[Any], Any]:
     """A function that converts such a result to the list that the program returns."""
-    kinds, structure, kind = rows.form.kinds, rows.form.structure, rows.kind
-
-    def values(array: Any, of: Kind) -> Any:
-        return array.tolist() if of.number else list(array)
+    form, kind = rows.form, rows.kind
 
     def finish(found: Any) -> Any:
-        columns = map(values, (found,) if len(kinds) == 1 else found, kinds)
-        return kind(put_together(structure, row) for row in zip(*columns))
+        return kind(form.listed((found,) if len(form.kinds) == 1 else found))
 
     return finish
