@@ -237,7 +237,19 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
         return dict(zip(structure.keys, values))
     if kind == "tuple" or cls is None:
         return tuple(values)
-    return cls(**dict(zip(structure.keys, values)))
+    fields = dict(zip(structure.keys, values))
+    if kind == "dataclass" and not _has_own_init(cls):
+        made = object.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+        return made
+    return cls(**fields)
+
+
+def _has_own_init(cls: type) -> bool:
+    """Whether a dataclass has the ``__init__`` that its fields give it, and not one of the program."""
+    parameters: Any = getattr(cls, "__dataclass_params__", None)
+    return parameters.init and "__init__" in vars(cls) and cls.__init__.__code__.co_filename == "<string>"  # type: ignore[misc]
 
 
 def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:

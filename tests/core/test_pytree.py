@@ -248,6 +248,26 @@ def test_what_a_program_may_return() -> None:
 
 
 @dataclass
+class Point:
+    """A dataclass with parameters of its own, of which it keeps something else."""
+
+    x: Any
+    y: Any
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.x, self.y = first * 2, second * 2
+
+
+def test_a_dataclass_with_an_init_of_its_own_is_made_of_its_fields() -> None:
+    def program(points: Any) -> Any:
+        return Point(points[0].x, points[1].y), [p.x + p.y for p in points]
+
+    given = [Point(np.float64(1.0), np.float64(2.0)), Point(np.float64(3.0), np.float64(4.0))]
+    for _ in range(2):
+        assert fx.jit(program)(given) == program(given)
+
+
+@dataclass
 class Link:
     value: Any
     to: Any = None
