@@ -239,7 +239,7 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
         return tuple(values)
     fields = dict(zip(structure.keys, values))
     if kind == "dataclass" and not _has_own_init(cls):
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for name, value in fields.items():
             object.__setattr__(made, name, value)
         return made
