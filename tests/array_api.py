@@ -34,6 +34,10 @@ MODULES = {
     "numpy": "numpy",
     "fxlite.lazy": ('exec(\'import fxlite.lazy as xp; xp.configure(backend="{backend}"); xp_name = "fxlite.lazy"\')'),
 }
+#: The versions of the standard that the page has.
+VERSIONS = ("2024.12", "2023.12")
+#: (version, arrays) -> the outcome of each test, and the first line of its error.
+Results = dict[tuple[str, str], Mapping[str, tuple[str, str]]]
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "array_api.md"
 #: Why tests fail: a pattern of their names, and the reason.
 REASONS = {
@@ -52,7 +56,7 @@ _START = """# The array API standard
 
 The [array API standard](https://data-apis.org/array-api/) says what the functions of array libraries have in common.
 Its own test suite, [array-api-tests](https://github.com/data-apis/array-api-tests), run against
-[`fxlite.lazy`](guides/lazy.md) and, beside it, against NumPy {numpy}, for version {version} of the standard:
+[`fxlite.lazy`](guides/lazy.md) and, beside it, against NumPy {numpy}, for versions of the standard:
 
 """
 
@@ -98,23 +102,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the counts, and what fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.array_api", description=__doc__)
     parser.add_argument("--examples", type=int, default=5, help="of hypothesis for a test (5)")
-    parser.add_argument("--version", default="2024.12", help="of the standard (2024.12)")
+    parser.add_argument("--version", help=f"of the standard; without it, {' and '.join(VERSIONS)}")
     parser.add_argument("--backend", default="interpreter", help="of fxlite.lazy (interpreter)")
     args, rest = parser.parse_known_args(arguments)
-    results = {
-        name: run(module.format(backend=args.backend), args.version, args.examples, rest)
+    results: Results = {
+        (version, name): run(module.format(backend=args.backend), version, args.examples, rest)
+        for version in ([args.version] if args.version else VERSIONS)
         for name, module in MODULES.items()
     }
-    console, table = Console(), Table("arrays", "passed", "failed", "skipped", "share")
-    for name, found in results.items():
-        table.add_row(name, *counted(found))
+    console, table = Console(), Table("version", "arrays", "passed", "failed", "skipped", "share")
+    for (version, name), found in results.items():
+        table.add_row(version, name, *counted(found))
     console.print(table)
-    failed = failures(results["fxlite.lazy"])
-    for test in failed:
-        error = results["fxlite.lazy"][test][1]
+    failed = {
+        test: error for found in _of_lazy(results).values() for test in failures(found) for error in found[test][1:]
+    }
+    for test, error in failed.items():
         console.print(f"{test}: {reason(test) or error or 'no reason'}", markup=False, highlight=False, soft_wrap=True)
-    if not rest:
-        PAGE.write_text(page(results, args.version))
+    if not (rest or args.version):
+        PAGE.write_text(page(results))
     return 0 if all(map(reason, failed)) else 1
 
 
@@ -131,17 +137,29 @@ def failures(found: Mapping[str, tuple[str, str]]) -> list[str]:
     return sorted(test for test, (outcome, _) in found.items() if outcome in ("FAILED", "ERROR"))
 
 
-def page(results: Mapping[str, Mapping[str, tuple[str, str]]], version: str) -> str:
+def _of_lazy(results: Results) -> dict[str, Mapping[str, tuple[str, str]]]:
+    """The results of lazy arrays by version."""
+    return {version: found for (version, name), found in results.items() if name == "fxlite.lazy"}
+
+
+def page(results: Results) -> str:
     """The page of the documentation."""
-    lines = [_START.format(numpy=np.__version__, version=version), "| arrays | passed | failed | skipped | share |\n"]
-    lines += ["|---|---|---|---|---|\n", *(f"| {n} | {' | '.join(counted(found))} |\n" for n, found in results.items())]
+    lines = [_START.format(numpy=np.__version__), "| version | arrays | passed | failed | skipped | share |\n"]
+    lines += ["|---|---|---|---|---|---|\n"]
+    lines += [f"| {v} | {name} | {' | '.join(counted(found))} |\n" for (v, name), found in results.items()]
     lines.append("\n`python -m tests.array_api` wrote this page.\n\n## What fails\n\n")
     lines.append("| why | tests |\n|---|---|\n")
+    of_lazy = _of_lazy(results)
+    versions: dict[str, list[str]] = {}
+    for version, found in of_lazy.items():
+        for test in failures(found):
+            versions.setdefault(test, []).append(version)
     by_reason: dict[str, list[str]] = {}
-    for test in failures(results["fxlite.lazy"]):
-        by_reason.setdefault(reason(test) or "**not explained**", []).append(test.partition("::")[2])
+    for test, of in sorted(versions.items()):
+        only = "" if len(of) == len(of_lazy) else f" ({', '.join(of)} only)"
+        by_reason.setdefault(reason(test) or "**not explained**", []).append(f"`{test.partition('::')[2]}`{only}")
     for why, tests in by_reason.items():
-        shown = ", ".join(f"`{test}`" for test in tests).replace("|", "\\|")
+        shown = ", ".join(tests).replace("|", "\\|")
         lines.append(f"| {why} | {len(tests)}: {shown} |\n")
     return "".join(lines)
 
