@@ -432,9 +432,11 @@ def _lies_within(rest: Index, divisor: Index) -> bool:
 
 def _join_division(index: Index) -> Index:
     """``b*(a // b) + a mod b`` is ``a``."""
+    if not _has_quotient(index):
+        return index
     for monomial, coeff in index.terms.items():
         for position, atom in enumerate(monomial):
-            if atom.__class__ is not Remainder or not _has_quotient(index):
+            if not isinstance(atom, Remainder):
                 continue
             others = Index({monomial[:position] + monomial[position + 1 :]: coeff})
             partner = others * (atom.a // atom.b) * atom.b

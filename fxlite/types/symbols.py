@@ -172,9 +172,19 @@ def _counted(dim: Any, nonempty: bool) -> Any:
     return dim.xreplace(env)
 
 
+def _sign(term: Any) -> int | None:
+    """Of a multiple of a product of named dims: 1 or -1; None for other terms."""
+    number, factors = term.as_coeff_mul()
+    is_product = all(f.is_Symbol or (f.is_Pow and f.base.is_Symbol) for f in factors)
+    return (1 if number > 0 else -1) if is_product else None
+
+
 @functools.lru_cache(maxsize=4096)
 def _never_negative(dim: Any) -> bool:
-    if dim.is_nonnegative:
+    signs = set(map(_sign, sympy.Add.make_args(dim)))  # often tell, and sympy takes up to a millisecond
+    if signs == {-1} and not fact_symbols(dim):
+        return False
+    if signs == {1} or dim.is_nonnegative:
         return True
     if fact_symbols(dim) and interval(dim)[0] >= 0:
         return True

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from fxlite.base.errors import FxliteError, expect, number_of
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.ops.op import Op
 from fxlite.passes.base import Pass, PassError
 from fxlite.passes.ledger import add_refusals
 from fxlite.passes.rewrite.match import Rewriter
@@ -95,8 +97,8 @@ class RuleSet(Pass):
         self.__doc__ = f"Apply {', '.join(r.name for r in self.rules)} until none fires."
         self.limit = limit
         self.statistics = Statistics()
-        #: The rules that may fire at calls of an op, and at nodes of another kind.
-        self._by_call: dict[Any, list[AnyRule]] = {}
+        #: The rules that may fire at calls of an op. Ops of wrapped functions live no longer because of them.
+        self._by_op: weakref.WeakKeyDictionary[Op, list[AnyRule]] = weakref.WeakKeyDictionary()
 
     def _run(self, gm: GraphModule) -> None:
         self.statistics = Statistics()
@@ -139,13 +141,12 @@ class RuleSet(Pass):
     def _try_rules(
         self, rewriter: Rewriter, node: Node, refused: Refused, descent: dict[Node, _Descent]
     ) -> Fired | None:
-        call = node.target if node.op == "call_function" else node.op
-        rules = self._by_call.get(call)
-        if rules is None:
+        rules = self._by_op.get(node.target) if node.op == "call_function" else None
+        if rules is None and node.op.startswith("call"):
             rules = [rule for rule in self.rules if rule.may_fire(node)]
-            if node.op != "call_module":  # for those, the module that is called decides
-                self._by_call[call] = rules
-        for rule in rules:
+            if node.op == "call_function":  # of others, the module that is called decides
+                self._by_op[node.target] = rules
+        for rule in rules or ():
             count = self.statistics[rule.name]
             start = time.perf_counter()
             found = rule.try_at(rewriter, node, refused)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -238,6 +240,20 @@ def test_rule_set_runs_to_the_end_and_counts() -> None:
     assert rules.statistics["merge"].tries >= 40 and "hits" in str(rules.statistics)
     assert str(rules.exactness) == "exact"
     assert str(RuleSet([merge, silu_rule()]).exactness) == "allclose"
+
+
+def test_a_set_keeps_no_wrapped_function_alive() -> None:
+    def simplified() -> weakref.ref[Any]:
+        @fx.wrap(infer="f32[3]")
+        def halved(x: Any) -> Any:
+            return x / 2
+
+        passes.simplify(fx.symbolic_trace(lambda x: halved(x) + 0.0, x="f32[3]"))
+        return weakref.ref(halved.wrapped_op)
+
+    op = simplified()
+    gc.collect()
+    assert op() is None
 
 
 def test_rule_set_returns_to_nodes_that_lost_a_reader() -> None:

@@ -370,13 +370,13 @@ def _recompiled(code: CodeType, by: str) -> CodeType | None:
     if statement is None:
         return None
     wanted = _looks(code)
-    file, flags = code.co_filename, code.co_flags & _FUTURE
-    found = [c for c in _compiled(Calls, statement, file, flags)[0] if _is_like(c, code) and _looks(c) == wanted]
+    file, flags, head = code.co_filename, code.co_flags & _FUTURE, _head(code)
+    found = [c for c in _compiled(Calls, statement, file, flags)[0] if _head(c) == head and _looks(c) == wanted]
     if len(found) != 1:
         return None
     if by == "flow":
         whole, plain = _compiled(ControlFlow, statement, file, flags)
-        rewritten = [c for c in whole if _is_like(c, code)]
+        rewritten = [c for c in whole if _head(c) == head]
         if len(rewritten) > 1:  # there are several lambdas on the line
             rewritten = [c for c in rewritten if _looks(c)[:2] == wanted[:2]]
         for (_, line), reason in plain.items():
@@ -463,15 +463,10 @@ def _copy(node: Any) -> Any:
     return made
 
 
-def _is_like(a: CodeType, b: CodeType) -> bool:
-    count = a.co_argcount + a.co_kwonlyargcount
-    return (
-        a.co_name == b.co_name
-        and a.co_firstlineno == b.co_firstlineno
-        and a.co_varnames[:count] == b.co_varnames[:count]
-        and a.co_argcount == b.co_argcount
-        and a.co_kwonlyargcount == b.co_kwonlyargcount
-    )
+def _head(code: CodeType) -> tuple[Any, ...]:
+    """A key that is equal for the captured code of a function."""
+    counts = code.co_argcount, code.co_kwonlyargcount
+    return code.co_name, code.co_firstlineno, counts, code.co_varnames[: sum(counts)]
 
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
