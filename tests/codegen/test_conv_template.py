@@ -441,6 +441,14 @@ def test_every_plan_is_drawn() -> None:
     }
 
 
+@pytest.mark.parametrize(("height", "plan"), [(3, "channels"), (4, "pixels"), (5, "channels"), (31, "pixels")])
+def test_few_products_are_added_for_pixels_of_rows_that_fill_tiles(height: int, plan: str) -> None:
+    """Tiles are as high as four rows, whether the width is known or named."""
+    case = Case("float", 8, 48, (2, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, (2, height + 1, 33))
+    assert conv_plan.plan_of(case.spec()) == plan
+    assert conv_plan.plan_of(replace(case.spec(), w=symbol("W"))) == plan
+
+
 def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:
     """A NaN pixel reaches the pixels whose kernels cover it, and no other."""
     last = [c for c in CASES if c.x_last or c.y_last]
