@@ -429,11 +429,13 @@ def _is_contiguous(node: Reduction, inner: Nest) -> bool:
 
 
 def _step(kind: str, lane: Expr, value: Expr) -> Expr:
-    """One step of a lane, which is cheaper for a maximum of magnitudes than for other numbers."""
+    """One step of a lane, which is cheaper for a maximum of magnitudes than for other numbers. In an extreme of floats
+    the value comes first: it is asked whether it is NaN, and the step after need not wait for that."""
     is_magnitude = isinstance(value, Apply) and value.function == "abs" and not value.children[0].dtype.is_complex
     if kind == "max" and is_magnitude and value.dtype is dtypes.float32:
         return expr.apply("larger_magnitude", lane, *value.children)
-    return combine(kind, lane, value)
+    is_extreme = expr.chooses(kind) and value.dtype.is_float
+    return combine(kind, value, lane) if is_extreme else combine(kind, lane, value)
 
 
 def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, computed: DType) -> tuple[list[Stmt], Expr]:

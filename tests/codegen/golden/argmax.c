@@ -11,7 +11,7 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             float total = -INFINITY;
             if (count < 16) {
                 for (int64_t rest = 0; rest < count; ++rest) {
-                    total = fx_maximum_f32(total, x[i*N + block + rest]);
+                    total = fx_maximum_f32(x[i*N + block + rest], total);
                 }
             }
             if (count >= 16) {
@@ -22,7 +22,7 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                 for (int64_t block1 = 0; block1 < count1; block1 += 64) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 64; ++lane) {
-                        lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + block1 + lane]);
+                        lanes[lane] = fx_maximum_f32(x[i*N + block + block1 + lane], lanes[lane]);
                     }
                 }
                 #pragma omp simd
@@ -37,12 +37,12 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                 for (int64_t block1 = 0; block1 < count2 - count1; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
-                        lanes[lane] = fx_maximum_f32(lanes[lane],
-                            x[i*N + block + count1 + block1 + lane]);
+                        lanes[lane] = fx_maximum_f32(x[i*N + block + count1 + block1 + lane],
+                            lanes[lane]);
                     }
                 }
                 for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-                    others = fx_maximum_f32(others, x[i*N + block + count2 + rest]);
+                    others = fx_maximum_f32(x[i*N + block + count2 + rest], others);
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {

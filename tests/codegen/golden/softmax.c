@@ -7,7 +7,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
         float total = -INFINITY;
         if (N < 16) {
             for (int64_t rest = 0; rest < N; ++rest) {
-                total = fx_maximum_f32(total, x[i*N + rest]);
+                total = fx_maximum_f32(x[i*N + rest], total);
             }
         }
         if (N >= 16) {
@@ -18,7 +18,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t block = 0; block < count; block += 64) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 64; ++lane) {
-                    lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + block + lane]);
+                    lanes[lane] = fx_maximum_f32(x[i*N + block + lane], lanes[lane]);
                 }
             }
             #pragma omp simd
@@ -33,11 +33,11 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t block = 0; block < count1 - count; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] = fx_maximum_f32(lanes[lane], x[i*N + count + block + lane]);
+                    lanes[lane] = fx_maximum_f32(x[i*N + count + block + lane], lanes[lane]);
                 }
             }
             for (int64_t rest = 0; rest < N % 16; ++rest) {
-                others = fx_maximum_f32(others, x[i*N + count1 + rest]);
+                others = fx_maximum_f32(x[i*N + count1 + rest], others);
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
