@@ -134,6 +134,10 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
     raise ArgumentError(f"{what} must be a {wanted}, not {shown[:60]}{hint}")
 
 
+class OutOfRoom(RuntimeError):
+    """A list or array of a program has more elements than the compiled program has room for."""
+
+
 def number_of(count: Any, noun: str, several: str = "") -> str:
     """``1 node``, ``1,234 nodes``, ``B nodes``; ``several`` is the plural if it is not the noun with an s."""
     if count == 1:

@@ -27,12 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import number_of
+from fxlite.base.errors import OutOfRoom, number_of
 from fxlite.graph import pytree
 from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.capture.capture import is_program
-from fxlite.tracing.selections.growing import OutOfRoom
 from fxlite.tracing.writes.lent import Refills
 
 #: Stands for a value that does not exist.

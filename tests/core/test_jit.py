@@ -259,6 +259,24 @@ def test_a_result_that_is_always_the_same_is_computed_once() -> None:
     assert len(call.versions) == 2
 
 
+def test_counts_of_numbers_without_a_bound_get_more_room() -> None:
+    """np.bincount has as many counts as the largest number needs, which is not known before the call."""
+
+    def counts(x: Any, w: Any) -> Any:
+        found = np.bincount(x)
+        return found, np.bincount(x, weights=w) / found.sum(), np.argmax(found)
+
+    call, rng = fx.jit(counts), np.random.default_rng(0)
+    for most in (5, 255, 256, 50_000, 3):
+        x = rng.integers(0, most, 40)
+        x[7] = most
+        for found, expected in zip(call(x, x * 0.5), counts(x, x * 0.5), strict=True):
+            np.testing.assert_allclose(found, expected)
+            assert found.dtype == expected.dtype
+    with pytest.raises(RuntimeError, match="np.bincount: a number is larger than"):
+        call(x + 2**40, x * 0.5)
+
+
 # -- what the program reads besides ----------------------------------------------------------------
 def factor() -> float:
     return SCALE

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fxlite.base.errors import OutOfRoom
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
@@ -487,7 +488,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """np.bincount. With ``minlength``, other numbers raise IndexError at run time; without it, the numbers must have a
-    known bound."""
+    known bound, or fxlite.jit makes room for more counts."""
     some = _line(x, "np.bincount") if isinstance(x, Masked) else None
     if some is not None:
         x = some.filled(-1)
@@ -501,7 +502,12 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     if known is not None:
         size = max(minlength, 1 + int(known.max(initial=-1)))
     elif type(minlength) is int and minlength < 1:
-        most = most_of(x)
+        most, largest = most_of(x), np.max(x, initial=-1)
+        if most is None and tracer.is_finished:
+            most = tracer.room - 1
+            full = OutOfRoom(f"np.bincount: a number is larger than {most}")
+            largest = tracer.unless(largest, largest > most, full)
+            x = lookup("minimum")(x, most)
         if most is None:
             raise tracer.error(
                 "np.bincount: how many counts there are depends on values, and how large they can be is not known",
@@ -509,7 +515,6 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
                 x.node,
             )
         size = shapes.for_user(shapes.normalize(most + 1))
-        largest = np.max(x, initial=-1)
         tracer.ranges[largest.node] = (-1, size)
         count = tracer.python_number(largest + 1)
     places = lookup("where")(x < 0, size, x)  # negative numbers are out of range, too

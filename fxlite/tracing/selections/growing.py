@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fxlite.base.errors import OutOfRoom
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import OPERATORS, lookup
@@ -43,10 +44,6 @@ FIRST_ROOM, MORE_ROOM, MOST_ROOM = 256, 16, 1 << 20
 
 #: The most elements that become a Python list again.
 MOST_UNROLLED = 4096
-
-
-class OutOfRoom(RuntimeError):
-    """A list of the program has more elements than it has room for."""
 
 
 class Rows:
