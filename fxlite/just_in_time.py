@@ -230,14 +230,15 @@ class JitFunction:
         store = self._store
         store.calls += 1
         found.used = store.calls
-        before = [np.copy(array) for array in arrays] if found.has_rooms else []
+        before = [np.copy(array) for array in arrays] if found.rooms else []
         try:
             result = found.call(bound, arrays)
         except IndexError as error:
             raised = exception_of(error, found.exceptions)
-            if raised is None:
-                raise
-            if not isinstance(raised, OutOfRoom) or found.states or store.room >= MOST_ROOM:
+            full = raised or next((full for full in found.rooms if full.is_array), None)
+            if not isinstance(full, OutOfRoom) or found.states or store.room >= MOST_ROOM:
+                if raised is None:
+                    raise
                 raise raised from None
             for array, content in zip(arrays, before):
                 if array.ndim and not np.array_equal(array, content, equal_nan=array.dtype.kind in "fc"):

@@ -135,7 +135,12 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
 
 
 class OutOfRoom(RuntimeError):
-    """A list or array of a program has more elements than the compiled program has room for."""
+    """A list or array of a program has more elements than the compiled program has room for. ``is_array``: a write
+    behind its end may fail before."""
+
+    def __init__(self, text: str, is_array: bool = False) -> None:
+        super().__init__(text)
+        self.is_array = is_array
 
 
 def number_of(count: Any, noun: str, several: str = "") -> str:

@@ -26,6 +26,7 @@ from fxlite.base.errors import (
     DTypeError,
     FxliteError,
     GraphError,
+    OutOfRoom,
     ShapeError,
     TraceAttributeError,
     TraceError,
@@ -519,6 +520,14 @@ class Tracer(Capturing):
     def unless(self, value: Any, pred: Any, error: Exception) -> Any:
         """``value``, but the program fails with ``error`` if ``pred`` holds."""
         return unless(self, value, pred, error)
+
+    def within_room(self, count: Any, what: str) -> Any:
+        """The number of elements of an array, but the program fails with OutOfRoom if there is no room for them;
+        fxlite.jit then compiles it with more room."""
+        full = OutOfRoom(f"{what}: there are more than {self.room} elements", is_array=True)
+        count = self.unless(count, count > self.room, full)
+        self.ranges[count.node] = 0, self.room + 1
+        return count
 
     def unless_negative(self, value: Any, x: Any) -> Any:
         """``value``, but the program fails with OverflowError if the Python integer ``x`` is negative, because the

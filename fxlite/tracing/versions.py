@@ -451,9 +451,9 @@ class Version:
     _constant: tuple[Any] | None = None
 
     @functools.cached_property
-    def has_rooms(self) -> bool:
-        """Whether a list of the program may have more elements than it has room for."""
-        return any(isinstance(error, OutOfRoom) for error in self.exceptions.values())
+    def rooms(self) -> list[OutOfRoom]:
+        """The errors of lists and arrays of the program that may have more elements than there is room for."""
+        return [error for error in self.exceptions.values() if isinstance(error, OutOfRoom)]
 
     @functools.cached_property
     def names(self) -> tuple[str, ...] | None:

@@ -99,6 +99,22 @@ def of_numbers(x: Any, n: Any) -> Any:
     return x[n:].sum(), x[:n].sum(), x[n : n + 2].sum(), x[2 - n : n].size
 
 
+def stepped(x: Any) -> Any:
+    """Writes at computed steps: a sieve, columns, and those of a selection."""
+    is_prime = np.ones(60, bool)
+    for i in range(2, 8):
+        if is_prime[i]:
+            is_prime[i * i :: i] = False
+    some = x[x > 0.2]
+    some[1::2], some[-3::2], some[:-2:3] = 0.0, 5.0, -1.0
+    for i in range(1, 7):
+        x[i % 3, i:6:i] = i
+        x[:, ::i] = x[0, 1] * i
+        x[2, -5::i] = 7.0
+        some[-i:9:i] = i * 0.5
+    return is_prime, x, some.sum(), np.cumsum(some).max()
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "cholesky": (cholesky, [RNG.normal(size=(30, 30))]),
     "sparse product": (
@@ -112,6 +128,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "windows": (windows, [RNG.normal(size=9), RNG.normal(size=3)]),
     "reduced": (reduced, [RNG.normal(size=30)]),
     "views": (views, [RNG.normal(size=6)]),
+    "stepped": (stepped, [RNG.normal(size=(3, 8))]),
 }
 
 

@@ -158,7 +158,7 @@ are integers, `b` and `z` are bools, and `u` holds bytes.
   compiled C do so, too. On CUDA, a matrix that cannot be factored gives NaN or infinities, and matrices may
   have up to 64 columns.
 - `np.bincount` needs `minlength=`, which must be larger than all the numbers, unless the program itself bounds them
-  (`x % n`, `np.argmin(d, axis=1)`, bytes). `np.partition` sorts.
+  (`x % n`, `np.argmin(d, axis=1)`, bytes); in `fx.jit` it does not. `np.partition` sorts.
 - A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is unrolled, for up to 256
   elements.
 """

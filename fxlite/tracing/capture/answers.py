@@ -111,7 +111,13 @@ def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any])
     axis = computed[0]
     count = sizes[axis]
     most = highest(tracer, sum_of(tracer, count)) if len(computed) == 1 else None
-    if most is None or not at_least(tracer, count, 0):
+    if len(computed) == 1 and tracer.is_finished:
+        if not at_least(tracer, count, 0):
+            count = tracer.unless(count, count < 0, ValueError("negative dimensions are not allowed"))
+            most = None
+        if most is None:
+            count, most = tracer.within_room(count, "an array"), tracer.room
+    elif most is None or not at_least(tracer, count, 0):
         raise tracer.error(
             f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
             "make an array of the largest size, and cut it: np.zeros(100)[:n]; a size such as len(x[mask]) has a "

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import OutOfRoom
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
@@ -461,7 +460,8 @@ def with_returns(
 
 
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """np.repeat, also with computed numbers of repetitions that have known bounds."""
+    """np.repeat, also with computed numbers of repetitions that have known bounds, or for which fxlite.jit makes
+    room."""
     if not is_traced(repeats) or known_value(repeats) is not None:
         return rearranging.repeat(a, repeats, axis)
     if axis is None:
@@ -469,7 +469,7 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     axis %= value_type(a).rank
     tracer, size = repeats.tracer, value_type(a).shape[axis]
     most = most_of(repeats)
-    if most is None:
+    if most is None and not tracer.is_finished:
         raise tracer.error(
             "np.repeat with computed counts: how large its result can be is not known",
             "give an upper bound for the counts: np.repeat(x, np.minimum(counts, 4))",
@@ -478,10 +478,11 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     counts = lookup("cast")(repeats, "i64")
     counts = lookup("expand")(counts, (size,)) if not counts.type.shape else counts
     ends = lookup("cumsum")(counts, axis=0)
-    bound = shapes.normalize(size * most)
+    bound = tracer.room if most is None else shapes.normalize(size * most)
     place = lookup("searchsorted")(ends, counting(tracer, bound), side="right")
     total = tracer.python_number(lookup("sum")(counts))
     tracer.ranges[total._node] = (0, shapes.for_user(shapes.normalize(bound + 1)))
+    total = tracer.within_room(total, "np.repeat") if most is None else total
     source = lookup("minimum")(place, shapes.for_user(size) - 1)
     return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
@@ -503,20 +504,17 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
         size = max(minlength, 1 + int(known.max(initial=-1)))
     elif type(minlength) is int and minlength < 1:
         most, largest = most_of(x), np.max(x, initial=-1)
-        if most is None and tracer.is_finished:
-            most = tracer.room - 1
-            full = OutOfRoom(f"np.bincount: a number is larger than {most}")
-            largest = tracer.unless(largest, largest > most, full)
-            x = lookup("minimum")(x, most)
-        if most is None:
+        if most is None and not tracer.is_finished:
             raise tracer.error(
                 "np.bincount: how many counts there are depends on values, and how large they can be is not known",
                 "give minlength=, which must be larger than all numbers, or a bound: np.bincount(x % n)",
                 x.node,
             )
-        size = shapes.for_user(shapes.normalize(most + 1))
+        size = tracer.room if most is None else shapes.for_user(shapes.normalize(most + 1))
         tracer.ranges[largest.node] = (-1, size)
         count = tracer.python_number(largest + 1)
+        if most is None:
+            count, x = tracer.within_room(count, "np.bincount"), lookup("minimum")(x, size - 1)
     places = lookup("where")(x < 0, size, x)  # negative numbers are out of range, too
     addends = np.ones_like(x) if weights is None else lookup("cast")(tracer.constant(weights), dtypes.float64)
     if some is not None:

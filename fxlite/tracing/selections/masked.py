@@ -515,7 +515,7 @@ class Masked:
             new = value.like(lookup("cast")(value.values, self.values.type.dtype))
             stored(self, new, "a write into a selection")
             return
-        if type(index) is slice and index.step not in (None, 1) and self.ndim == 1 and not np.ndim(value):
+        if type(index) is slice and not _is_one(index.step) and self.ndim == 1 and not np.ndim(value):
             self[self._stepped(index)] = value
             return
         self.placed("a write into x[mask]")
@@ -523,9 +523,10 @@ class Masked:
 
     def _stepped(self, item: slice) -> Any:
         """Which elements a slice with a step takes."""
-        start, stop, step = item.start or 0, item.stop, item.step
-        if not all(type(v) is int and v >= 0 for v in (start, step, stop or 0)) or not step:
-            raise self.refusal("a write into a part of it with a step, whose bounds are computed or negative")
+        start, stop, step = 0 if item.start is None else item.start, item.stop, item.step
+        if not (at_least(self.tracer, step, 1) if is_traced(step) else step >= 1):
+            raise self.refusal("a write into a part of it with a step that may not be positive")
+        start, stop = (b if b is None else FUNCTIONS["clipped"](b, self.count, 0) for b in (start, stop))
         ones = self.like(lookup("full")(self.values.type.shape, 1, dtypes.int64))
         places = np.cumsum(ones)
         taken = np.logical_and(places > start, (places - 1 - start) % step == 0)
@@ -541,8 +542,8 @@ class Masked:
             raise self.refusal("a write into it at the places of a mask, at places on another axis, or with None")
         (first, _), count, item = self._bounds(), self.count, items[self.before]
         if isinstance(item, slice):
-            if item.step not in (None, 1):
-                raise self.refusal(f"a write into a part of it with step {item.step}")
+            if not _is_one(item.step):
+                raise self.refusal("a write of several values into a part of it with a step")
             places = (FUNCTIONS["clipped"](b, count, other) for b, other in ((item.start, 0), (item.stop, count)))
             items[self.before] = slice(*(first + place for place in places))
             return tuple(items)
@@ -550,6 +551,10 @@ class Masked:
         inside = lookup("logical_and")(item >= 0, count > item)
         items[self.before] = lookup("where")(inside, first + item, shapes.for_user(self.span.size))  # type: ignore[union-attr]
         return tuple(items)  # a position out of range raises an error
+
+
+def _is_one(step: Any) -> bool:
+    return step is None or (type(step) is int and step == 1)
 
 
 def _places(item: Any) -> Any:

@@ -22,7 +22,7 @@ from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
-from fxlite.tracing.selections.spans import counting, is_computed
+from fxlite.tracing.selections.spans import at_least, counting, is_computed, span_of
 from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, subscript, without_span
 from fxlite.tracing.writes.aliasing import Step, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
@@ -177,7 +177,8 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         )
     items = items_of(index)
     if any(map(is_computed, items)):
-        _set_span(y, items, value, what)
+        if not _set_stepped(y, items, value):
+            _set_span(y, items, value, what)
         return
     if any(isinstance(item, Masked) for item in items):
         _set_looked_up(y, items, value, what)
@@ -216,6 +217,25 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     else:
         new = np.asarray(prepared(y.tracer, part.values.type, new, what), kind.numpy) if np.ndim(new) == 0 else new
     set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
+
+
+def _set_stepped(y: Proxy, items: list[Any], value: Any) -> bool:
+    """``y[a::n] = 0`` with a computed step, as a write of the whole axis with np.where; False for others."""
+    tracer, (number, *more) = y.tracer, [n for n, item in enumerate(items) if is_computed(item)]
+    item, around = items[number], [i for n, i in enumerate(items) if n != number]
+    if more or np.ndim(value) or not is_traced(item.step) or not at_least(tracer, item.step, 1):
+        return False
+    if not all(isinstance(i, (int, slice)) or (is_traced(i) and not i.type.shape) for i in around):
+        return False
+    size = y.type.shape[number]
+    span, places = span_of(tracer, slice(item.start, item.stop), size), counting(tracer, size)
+    first = span.first if at_least(tracer, span.first, 0) else np.maximum(span.first, 0)
+    at = (places >= first) & (places < span.last) & ((places - first) % item.step == 0)
+    whole = (*items[:number], slice(None), *items[number + 1 :])
+    now = y[whole]
+    axis = sum(isinstance(i, slice) for i in items[:number])
+    y[whole] = lookup("where")(at.reshape(size, *[1] * (now.ndim - axis - 1)), value, now)
+    return True
 
 
 def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
