@@ -89,7 +89,7 @@ class RuleSet(Pass):
     rewritten before that counts as a loop."""
 
     def __init__(self, rules: Iterable[AnyRule], name: str = "rule_set", limit: int = 1000) -> None:
-        self.rules = tuple(rules)
+        self.rules = list(rules)
         for one in self.rules:
             expect(one, Pass, "a rule of a RuleSet")
         promises = [r.exactness for r in self.rules]
@@ -99,9 +99,13 @@ class RuleSet(Pass):
         self.statistics = Statistics()
         #: The rules that may fire at calls of an op. Ops of wrapped functions live no longer because of them.
         self._by_op: weakref.WeakKeyDictionary[Op, list[AnyRule]] = weakref.WeakKeyDictionary()
+        self._sorted: list[AnyRule] = []  # the rules of which that is known
 
     def _run(self, gm: GraphModule) -> None:
         self.statistics = Statistics()
+        if self._sorted != self.rules:
+            self._by_op.clear()
+            self._sorted = list(self.rules)
         for rule in self.rules:
             self.statistics[rule.name] = RuleCount(rule.name)
         descent: dict[Node, _Descent] = {}

@@ -28,26 +28,33 @@ RULES: dict[str, tuple[Any, Any]] = {
 
 
 def program(seed: int) -> Any:
-    choose = random.Random(seed)
+    source = random.Random(seed)
+    drawn = iter([source.random() for _ in range(1000)])  # a program that is traced may not draw
+
+    def between(low: int, high: int) -> int:
+        return low + int(next(drawn) * (high - low + 1))
+
+    def one_of(values: Any) -> Any:
+        return values[between(0, len(values) - 1)]
 
     def run(x: Any, y: Any) -> Any:
         values = [x, y]
-        for _ in range(choose.randint(3, 25)):
-            a, b = choose.choice(values), choose.choice(values)
+        for _ in range(between(3, 25)):
+            a, b = one_of(values), one_of(values)
             calls = (
                 lambda a=a, b=b: a + b,
                 lambda a=a, b=b: a - b,
                 lambda a=a, b=b: np.maximum(a, b),
                 lambda a=a: -a,
                 lambda a=a: np.abs(a),
-                lambda a=a: a * choose.randint(1, 3),
+                lambda a=a: a * between(1, 3),
                 lambda a=a, b=b: (a + b) - b,
                 lambda a=a, b=b: np.maximum(a, np.maximum(b, x)),
                 lambda a=a, b=b: np.minimum(a, b) * x + y * np.minimum(a, b),
             )
-            values.append(choose.choice(calls)())
-        results = [choose.choice(values) for _ in range(choose.randint(1, 3))]
-        joined = np.concatenate([choose.choice(values) for _ in range(choose.randint(1, 4))])
+            values.append(one_of(calls)())
+        results = [one_of(values) for _ in range(between(1, 3))]
+        joined = np.concatenate([one_of(values) for _ in range(between(1, 4))])
         return (*results, joined)
 
     return run

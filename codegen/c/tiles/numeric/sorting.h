@@ -182,8 +182,8 @@ enum { MOST_IN_LANES = 1024 };
  * registers. */
 enum { BLOCK_ROWS = 16 };
 
-/* Puts two of a column's keys in order. No function, to which a compiler would give the array by its
- * address, and keep it in memory. */
+/* Puts two of a column's keys in order. No function, to which a compiler would give the array by
+ * its address, and keep it in memory. */
 #define ORDER_KEY(keys, i, j)                                                                      \
     do {                                                                                           \
         const KEY one = (keys)[i], other = (keys)[j];                                              \
@@ -221,8 +221,8 @@ static TILE_INLINE void order_four_rows_T(KEY *rows, int64_t apart)
     }
 }
 
-/* Sorts the columns of a block of 16 rows. That takes fewer steps if they are `bitonic`: the keys of
- * each column first ascend and then descend, or first descend and then ascend. */
+/* Sorts the columns of a block of 16 rows. That takes fewer steps if they are `bitonic`: the keys
+ * of each column first ascend and then descend, or first descend and then ascend. */
 static TILE_INLINE void sort_block_T(const int bitonic, KEY *block)
 {
     enum { LANES = LANE_BYTES / sizeof(KEY) };
