@@ -859,7 +859,8 @@ class Tracer(Capturing):
         states = self.states.written(self)
         changes = inputs.lent.refills(result, self._of_the_caller(inputs)) if self.is_finished else None
         if changes is not None:
-            self.refills, result = changes[0], changes[1] or [0]  # a graph must have a result
+            nothing = None if written or states else [0]  # a graph must have a result
+            self.refills, result = changes[0], changes[1] or nothing
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
         if only_raises and not (
             holds_rows(result) or any(holds_computed(v) for _, v in pytree.leaves(result, "result"))
