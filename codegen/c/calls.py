@@ -39,6 +39,7 @@ from fxlite.codegen.kernel.ranges import range_of
 from fxlite.codegen.kernel.schedule import loops
 from fxlite.codegen.program.data_sizes import DataSize, with_data_sizes
 from fxlite.codegen.program.program import Program, no_routine, plan
+from fxlite.codegen.program.rounds import with_two_rounds
 from fxlite.codegen.program.states import state_results
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -121,7 +122,7 @@ def planned_calls(
     own, sizes = module, dict[str, DataSize]()
     names = {node.name for node in apart}
     if plain is None:
-        module, sizes = with_data_sizes(own)
+        module, sizes = with_data_sizes(with_two_rounds(own))
         names |= {size.count.name for size in sizes.values()}
         apart = {node for node in module.graph.nodes if node.name in names}
     while True:

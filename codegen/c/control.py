@@ -13,13 +13,13 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fxlite.base.errors import number_of
 from fxlite.codegen.c.interchange import rows_first
 from fxlite.codegen.c.tiles.library import macros
-from fxlite.codegen.kernel.hold import held_element, reads_columns
+from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
 from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
@@ -436,6 +436,7 @@ class _Function:
         """A kernel's loops, printed inline."""
         printer, pad, root = self.printer, "    " * depth, group.root
         self._bring(kernel, group, program)
+        kernel = replace(kernel, body=read_before_loops(kernel.body, lambda name: printer.places.get(name, name)))
         printer.work = kernel.work
         self.has_loops |= any(isinstance(statement, For) for statement in kernel.body)
         if not root.type.rank:

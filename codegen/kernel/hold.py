@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from fxlite.codegen.kernel.kernel_ir import Assign, Kernel, Let, Stmt, Store, expressions
+from fxlite.codegen.kernel.kernel_ir import Assign, For, Kernel, Let, Stmt, Store, expressions, fresh_local
 from fxlite.codegen.kernel.names import derived
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Load, Local, MultiIndex, run_time_values
@@ -63,6 +63,44 @@ def held_element(
         return Assign(variable, value) if statement is store else replace(statement, value=value)
 
     return replace(store, value=variable), [replace(k, body=tuple(map(moved, k.body))) for k in kernels]
+
+
+def read_before_loops(body: Sequence[Stmt], place: Callable[[str], str]) -> tuple[Stmt, ...]:
+    """The statements, in which a number that all iterations of an innermost loop read is read before the loop. A C
+    compiler does not do that where the array that the loop writes might be the one that it reads."""
+    found: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, For) and all(isinstance(s, (Let, Store)) for s in statement.body):
+            found += _invariants_first(statement, place)
+        elif isinstance(statement, For):
+            found.append(replace(statement, body=read_before_loops(statement.body, place)))
+        else:
+            found.append(statement)
+    return tuple(found)
+
+
+def _invariants_first(loop: For, place: Callable[[str], str]) -> list[Stmt]:
+    written = {place(s.buffer) for s in loop.body if isinstance(s, Store)}
+    made: dict[tuple[str, MultiIndex], Let] = {}
+    if (loop.var.extent.constant or 0) < 1:  # what no iteration reads may not exist
+        return [loop]
+
+    def invariant(node: Expr) -> Expr:
+        if not isinstance(node, Load) or not node.index or node.guard is not None or place(node.buffer) in written:
+            return node
+        if run_time_values(node.index) or any(loop.var in i.atoms() for i in node.index):
+            return node
+        key = node.buffer, node.index
+        if key not in made:
+            made[key] = Let(fresh_local(node.dtype, "_t").name, node)
+        return Local(node.dtype, made[key].name)
+
+    def moved(statement: Stmt) -> Stmt:
+        assert isinstance(statement, (Let, Store)), statement
+        return replace(statement, value=expr.transform(statement.value, invariant))
+
+    inside = tuple(map(moved, loop.body))
+    return [*made.values(), replace(loop, body=inside)]
 
 
 def reads_columns(kernels: Sequence[Kernel], shapes: Mapping[str, MultiIndex], iteration: Given) -> bool:
