@@ -20,7 +20,7 @@ from fxlite.base.errors import number_of
 from fxlite.codegen.c.interchange import rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
-from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store
+from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store, statements
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
 from fxlite.codegen.kernel.printer import CPrinter
@@ -73,8 +73,12 @@ class _Printer(CPrinter):
         self.places: dict[str, str] = {}
         self.numbers: set[str] = set()
 
+    def place(self, buffer: str) -> str:
+        """The variable or array of a buffer."""
+        return self.places.get(buffer, buffer)
+
     def address(self, buffer: str, index: Sequence[Index]) -> str:
-        place = self.places.get(buffer, buffer)
+        place = self.place(buffer)
         if place in self.numbers:
             return place
         return place + super().address(buffer, index).removeprefix(buffer)
@@ -197,11 +201,8 @@ class _Function:
             return [], []
         if any(self._place(program, r) != buffer_name(n) for n, r in zip(plan.carried, body.results)):
             return [], []
-        made = [self._lowered(group) for group in program.groups]
-        for kernel, group in zip(made, program.groups):
-            self._bring(kernel, group, program)
-        places = self.printer.places
-        found = held_element(made, self.printer.shapes, lambda name: places.get(name, name), iteration)
+        made = self._brought(program)
+        found = held_element(made, self.printer.shapes, self.printer.place, iteration)
         if found is None:
             return [], []
         store, kernels = found
@@ -220,11 +221,8 @@ class _Function:
             return []
         if program.apart or any(_mixes_rows(program, n, m) for n, m in itertools.combinations(program.slot_of, 2)):
             return []
-        made = [self._lowered(group) for group in program.groups]
-        for kernel, group in zip(made, program.groups):
-            self._bring(kernel, group, program)
-        places, own = self.printer.places, {buffer_name(n) for n in program.slot_of}
-        found = rows_first(made, self.printer.shapes, lambda name: places.get(name, name), head, own)
+        made, own = self._brought(program), {buffer_name(n) for n in program.slot_of}
+        found = rows_first(made, self.printer.shapes, self.printer.place, head, own)
         if found is None:
             return []
         self._arena(program, self.scratch)
@@ -422,6 +420,13 @@ class _Function:
         self.scratch = shapes.normalize(start + rounded(size))
         return f"{ctype} *{name} = {_at(ctype, start)};"
 
+    def _brought(self, program: Program) -> list[Kernel]:
+        """The kernels of a body, whose values the printer knows."""
+        made = [self._lowered(group) for group in program.groups]
+        for kernel, group in zip(made, program.groups):
+            self._bring(kernel, group, program)
+        return made
+
     def _bring(self, kernel: Kernel, group: Group, program: Program) -> None:
         """Declare the values of a kernel to the printer."""
         printer = self.printer
@@ -436,9 +441,9 @@ class _Function:
         """A kernel's loops, printed inline."""
         printer, pad, root = self.printer, "    " * depth, group.root
         self._bring(kernel, group, program)
-        kernel = replace(kernel, body=read_before_loops(kernel.body, lambda name: printer.places.get(name, name)))
+        kernel = replace(kernel, body=read_before_loops(kernel.body, printer.place))
         printer.work = kernel.work
-        self.has_loops |= any(isinstance(statement, For) for statement in kernel.body)
+        self.has_loops |= any(isinstance(statement, For) for statement in statements(kernel.body))
         if not root.type.rank:
             ctype, name = _ctype(root), self._place(program, root)
             if len(kernel.body) == 1 and isinstance(kernel.body[0], Store):
@@ -454,9 +459,7 @@ class _Function:
         """The name of the variable or pointer of a value."""
         if program is None:
             return _own_name(node)
-        memory = program.memory(node)
-        name = buffer_name(memory)
-        return self.printer.places.get(name, name)
+        return self.printer.place(buffer_name(program.memory(node)))
 
     def _number(self, program: Program | None, value: Any) -> str:
         """An operand of a loop or condition: its variable, or a number."""

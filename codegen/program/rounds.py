@@ -37,28 +37,31 @@ _FEWEST = 8
 
 def with_two_rounds(module: GraphModule) -> GraphModule:
     """The module itself if no loop gains by it; otherwise a copy."""
-    if not any(_gains(node) for node in control_nodes(module.graph)):
+    twice = {node.name: body for node in control_nodes(module.graph) if (body := _joined(node)) is not None}
+    if not twice:
         return module
     made = module.copy()
-    for node in [n for n in control_nodes(made.graph) if _gains(n)]:
-        _join(made.graph, node)
+    for node in [n for n in control_nodes(made.graph) if n.name in twice]:
+        _replace(made.graph, node, twice[node.name])
     return made
 
 
-def _gains(node: Node) -> bool:
-    """Whether a kernel computes two rounds of a loop as it computes one."""
+def _joined(node: Node) -> SubGraph | None:
+    """The body of two rounds of a loop, if a kernel computes them as it computes one."""
     if node.target is not lookup("fori_loop"):
-        return False
+        return None
     lower, upper = node.args[:2]
     body: SubGraph = node.arguments["body_fn"]
     if type(lower) is not int or type(upper) is not int or upper - lower < _FEWEST or lower < 0:
-        return False
+        return None
     if not all(call.target.kind in _FUSED and not call.target.writes_part for call in body.calls):
-        return False
+        return None
     if not all(result.op == "call_function" and result.type.rank for result in body.results):
-        return False
-    kernels = _kernels(body)
-    return kernels == len(body.results) and _kernels(_twice(body, len(node.arguments["carried"]), lower)) == kernels
+        return None
+    if _kernels(body) != len(body.results):
+        return None
+    twice = _twice(body, len(node.arguments["carried"]), lower)
+    return twice if _kernels(twice) == len(body.results) else None
 
 
 def _kernels(body: SubGraph) -> int:
@@ -92,11 +95,11 @@ def _twice(body: SubGraph, carried: int, lower: int) -> SubGraph:
     return SubGraph(graph, inputs)
 
 
-def _join(graph: Graph, node: Node) -> None:
+def _replace(graph: Graph, node: Node, twice: SubGraph) -> None:
     """Give a loop half as many rounds, and let another one do the round that is left if their number is odd."""
     given, (lower, upper) = dict(node.arguments), node.args[:2]
-    count, body = upper - lower, given["body_fn"]
-    whole = {"lower": 0, "upper": count // 2, "body_fn": _twice(body, len(given["carried"]), lower)}
+    count = upper - lower
+    whole = {"lower": 0, "upper": count // 2, "body_fn": twice}
     rest = {"lower": upper - 1, "upper": upper}
 
     def loop(arguments: dict[str, Any]) -> Node:

@@ -115,6 +115,16 @@ def only_a_list(x: Any) -> Any:
     return found
 
 
+def compared_with_numpy(program: Any, backend: str, rtol: float) -> Any:
+    """The jitted program, whose results are those of the program."""
+    call = fx.jit(program, backend=backend)
+    found, expected = flatten(call(LONG)), flatten(program(LONG))
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=rtol)
+    return call
+
+
 @pytest.mark.parametrize("backend", ["c", "python"])
 @pytest.mark.parametrize(
     "program",
@@ -122,11 +132,7 @@ def only_a_list(x: Any) -> Any:
     ids=lambda f: f.__name__,
 )
 def test_loops_that_fill_lists_stay_loops(program: Any, backend: str) -> None:
-    call = fx.jit(program, backend=backend)
-    found, expected = flatten(call(LONG)), flatten(program(LONG))
-    for a, b in zip(found, expected, strict=True):
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=1e-12)
+    call = compared_with_numpy(program, backend, 1e-12)
     assert any(node.target in (lookup("fori_loop"), lookup("while_loop")) for node in call.graph.nodes)
     assert len(call.graph.nodes) < 150
 
@@ -168,11 +174,7 @@ def known_indices(x: Any) -> Any:
 
 @pytest.mark.parametrize("program", [in_lists, in_lists_of_lists, compared, known_indices], ids=lambda f: f.__name__)
 def test_long_comprehensions_stay_loops(program: Any) -> None:
-    call = fx.jit(program, backend="c")
-    found, expected = flatten(call(LONG)), flatten(program(LONG))
-    for a, b in zip(found, expected, strict=True):
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=1e-9)
+    call = compared_with_numpy(program, "c", 1e-9)
     assert any(node.target is lookup("fori_loop") for node in call.graph.nodes)
     assert len(call.graph.nodes) < 700
 
