@@ -49,6 +49,8 @@ def held_element(
     for load in (n for n in reads if place(n.buffer) == held):
         if shapes[load.buffer] != sizes or load.dtype is not dtype:
             return None
+        if load.index == at and load.guard is not None:  # it is 0 where the guard fails
+            return None
         if load.index != at and not any(_differ(i, j, iteration) for i, j in zip(load.index, at)):
             return None
     variable = Local(dtype, derived(store.buffer, "element"))

@@ -11,6 +11,11 @@ import pytest
 import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.c.emit import emit
+from fxlite.codegen.kernel.hold import held_element
+from fxlite.codegen.kernel.kernel_ir import Buffer, Kernel, Store
+from fxlite.scalar import expr
+from fxlite.scalar.expr import Load
+from fxlite.scalar.index import Given, Index
 from fxlite.types import dtypes
 from tests.oracle import agree
 
@@ -108,3 +113,17 @@ def test_an_element_of_fewer_digits_is_stored() -> None:
 def test_an_element_that_is_read_otherwise_is_stored(program: Callable[..., Any]) -> None:
     agree(program, X, loops="keep")
     assert "_element" not in _text(program, "f64[9,9]")
+
+
+def test_an_element_that_is_read_under_a_guard_is_stored() -> None:
+    """Such a load is 0 where its guard fails, which a variable is not."""
+    iteration = Given("k", Index.of(5), Index.of(0))
+    number, size = expr.index_value(Index.of(iteration)), (Index.of(3),)
+
+    def found(guard: Any) -> Any:
+        load = Load(dtypes.float64, "y", (Index.of(1),), guard)
+        store = Store("y", (Index.of(1),), expr.apply("add", load, expr.cast(number, dtypes.float64)))
+        kernel = Kernel("kernel", (Buffer("y", dtypes.float64, size, is_output=True),), (), (store,))
+        return held_element([kernel], {"y": size}, str, iteration)
+
+    assert found(None) is not None and found(expr.apply("lt", number, expr.const(3, dtypes.int64))) is None
