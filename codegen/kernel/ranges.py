@@ -13,7 +13,7 @@ import numpy as np
 from fxlite.graph.graph import Node
 from fxlite.passes.group import element_of
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, MultiIndex
+from fxlite.scalar.expr import Apply, Cast, Const, Expr, IndexValue, Load, MultiIndex
 from fxlite.scalar.index import Index
 from fxlite.types.dtypes import DType
 from fxlite.types.tensor_type import TensorType
@@ -83,15 +83,23 @@ def _between(value: Expr, known: Callable[[Load], Range | None]) -> Range | None
         return known(value)
     if isinstance(value, Cast):
         return between(value.operand, known)
+    if isinstance(value, IndexValue):
+        ends = value.index.lower(), value.index.upper()
+        least, most = (None if end is None else end.constant for end in ends)
+        return None if least is None or most is None else (least, most)
     return _of_function(value, [between(a, known) for a in value.args]) if isinstance(value, Apply) else None
 
 
 def _of_function(value: Apply, args: list[Range | None]) -> Range | None:
     if value.function == "where":
         return _hull(args[1], args[2])
+    if len(args) == 1:
+        return _of_one(value.function, args[0])
     if len(args) != 2:
         return None
     one, other = args
+    if value.function in ("mod", "fmod", "and", "floordiv", "shr"):
+        return _of_division(value.function, one, other)
     if value.function in ("maximum", "minimum"):
         return _of_choice(value, one, other)
     if one is None or other is None:
@@ -104,6 +112,41 @@ def _of_function(value: Apply, args: list[Range | None]) -> Range | None:
         products = [a * b for a in one for b in other]
         return min(products), max(products)
     return None
+
+
+def _of_one(function: str, one: Range | None) -> Range | None:
+    if one is None:
+        return None
+    if function == "neg":
+        return -one[1], -one[0]
+    if function == "abs":
+        return max(one[0], -one[1], 0), max(one[1], -one[0])
+    return None
+
+
+def _of_division(function: str, one: Range | None, other: Range | None) -> Range | None:
+    """The range of a remainder or quotient, or of bits that are selected or shifted, by numbers of one sign."""
+    if function == "and":  # bits of a number that is not negative, which may be either one
+        most = [r[1] for r in (one, other) if r is not None and r[0] >= 0]
+        return (0, min(most)) if most else None
+    if other is None:
+        return None
+    least, most_ = other
+    if function == "mod" and least > 0:
+        return (0, most_ - 1) if one is None or one[0] < 0 else (0, min(one[1], most_ - 1))
+    if function == "mod" and most_ < 0:
+        return least + 1, 0
+    if one is None or least < 0 or (least == 0 and function != "shr"):
+        return None
+    if function == "fmod":  # of the sign of the number that is divided
+        return max(min(one[0], 0), 1 - most_), min(max(one[1], 0), most_ - 1)
+    if function == "floordiv":
+        ends = [a // b for a in one for b in other]
+    elif most_ < 64:
+        ends = [a >> b for a in one for b in other]
+    else:
+        return None
+    return min(ends), max(ends)
 
 
 def _hull(one: Range | None, other: Range | None) -> Range | None:

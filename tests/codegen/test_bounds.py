@@ -107,6 +107,11 @@ def of_bytes(table: Any, k: Any) -> Any:
     return table[k] * 2
 
 
+def around(x: Any, k: Any) -> Any:
+    turns = x[np.mod(k, 10)] + x[k % 7 + 3] + x[-(k % -4)] + x[k & 7] + x[np.abs(np.clip(k, -9, 3))]
+    return turns + x[np.clip(k, 0, 29) // 3] + x[np.clip(k, 0, 39) >> 2]
+
+
 def histogram(x: Any) -> Any:
     return np.histogram(x, 10, range=(-2.0, 2.0))[0]
 
@@ -119,6 +124,7 @@ INTEGERS = np.array([3, -100, 5, 9, 10, 2**62, -(2**63), 0])
     [
         (clipped, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
         (through_memory, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
+        (around, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
         (of_bytes, ("f64[256]", "u8[N]"), (numbers(256), np.arange(256, dtype=np.uint8))),
         (histogram, ("f64[N+1]",), (numbers(100),)),
     ],
@@ -156,6 +162,15 @@ def test_a_function_without_checks_serves_no_other_index() -> None:
         lambda x, k: x[np.minimum(k, 9)],
         lambda x, k: x[np.maximum(k, 0)],
         lambda x, k: x[np.clip(k, 0, None) + 2**62 + 2**62],
+        lambda x, k: x[k % 11],
+        lambda x, k: x[k % -3],
+        lambda x, k: x[np.mod(k, np.clip(k, -1, 10))],
+        lambda x, k: x[np.fmod(k, 10)],
+        lambda x, k: x[np.clip(k, 0, 10) // 1],
+        lambda x, k: x[np.clip(k, 0, 9) // np.clip(k, 0, 2)],
+        lambda x, k: x[np.clip(k, 0, 9) >> k],
+        lambda x, k: x[k & -8],
+        lambda x, k: x[np.abs(k) % 9 - 1],
         lambda x, k: x[np.clip(x, 0, 9).astype(np.int64)[0] + k],
     ],
 )
