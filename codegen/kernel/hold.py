@@ -20,10 +20,11 @@ That takes a proof that all other elements that iterations read are different on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fxlite.codegen.kernel.kernel_ir import Assign, For, Kernel, Let, Stmt, Store, expressions, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Assign, For, Kernel, Let, Stmt, Store, expressions, statements
 from fxlite.codegen.kernel.names import derived
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Load, Local, MultiIndex, run_time_values
@@ -70,19 +71,26 @@ def held_element(
 def read_before_loops(body: Sequence[Stmt], place: Callable[[str], str]) -> tuple[Stmt, ...]:
     """The statements, in which a number that all iterations of an innermost loop read is read before the loop. A C
     compiler does not do that where the array that the loop writes might be the one that it reads."""
-    found: list[Stmt] = []
-    for statement in body:
-        if isinstance(statement, For) and all(isinstance(s, (Let, Store)) for s in statement.body):
-            found += _invariants_first(statement, place)
-        elif isinstance(statement, For):
-            found.append(replace(statement, body=read_before_loops(statement.body, place)))
-        else:
-            found.append(statement)
-    return tuple(found)
+    taken = {s.name for s in statements(body) if isinstance(s, Let)}
+    free = (name for name in map("t{}".format, itertools.count()) if name not in taken)
+
+    def moved(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        found: list[Stmt] = []
+        for statement in body:
+            if isinstance(statement, For) and all(isinstance(s, (Let, Store)) for s in statement.body):
+                found += _invariants_first(statement, place, free)
+            elif isinstance(statement, For):
+                found.append(replace(statement, body=moved(statement.body)))
+            else:
+                found.append(statement)
+        return tuple(found)
+
+    return moved(body)
 
 
-def _invariants_first(loop: For, place: Callable[[str], str]) -> list[Stmt]:
+def _invariants_first(loop: For, place: Callable[[str], str], free: Iterator[str]) -> list[Stmt]:
     written = {place(s.buffer) for s in loop.body if isinstance(s, Store)}
+    inner = {s.name for s in loop.body if isinstance(s, Let)}
     made: dict[tuple[str, MultiIndex], Let] = {}
     if (loop.var.extent.constant or 0) < 1:  # what no iteration reads may not exist
         return [loop]
@@ -90,11 +98,13 @@ def _invariants_first(loop: For, place: Callable[[str], str]) -> list[Stmt]:
     def invariant(node: Expr) -> Expr:
         if not isinstance(node, Load) or not node.index or node.guard is not None or place(node.buffer) in written:
             return node
-        if run_time_values(node.index) or any(loop.var in i.atoms() for i in node.index):
+        if any(loop.var in i.atoms() for i in node.index):
+            return node
+        if not all(isinstance(v.expr, Local) and v.expr.name not in inner for v in run_time_values(node.index)):
             return node
         key = node.buffer, node.index
         if key not in made:
-            made[key] = Let(fresh_local(node.dtype, "_t").name, node)
+            made[key] = Let(next(free), node)
         return Local(node.dtype, made[key].name)
 
     def moved(statement: Stmt) -> Stmt:

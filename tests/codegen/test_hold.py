@@ -127,3 +127,20 @@ def test_an_element_that_is_read_under_a_guard_is_stored() -> None:
         return held_element([kernel], {"y": size}, str, iteration)
 
     assert found(None) is not None and found(expr.apply("lt", number, expr.const(3, dtypes.int64))) is None
+
+
+def test_what_all_iterations_read_at_a_computed_place_is_read_before_them() -> None:
+    """GCC makes SIMD code of the inner loop only then."""
+
+    def program(x: Any) -> Any:
+        y = x
+        for t in range(100):
+            k = t % 9
+            y = np.maximum(y, y[:, k, None] + y[k])
+        return y
+
+    agree(program, X)
+    (text,) = (t for n, t in fx.compile(program, "f64[9,9]", threads=1).sources.items() if n.endswith(".c"))
+    inner = text[text.index("#pragma omp simd") :].partition("}")[0]
+    assert "i*9 + j]" in inner and "i*9 + remainder" not in inner
+    assert "fx_index" not in text
