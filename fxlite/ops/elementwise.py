@@ -370,10 +370,10 @@ def _power_dtype(x: Any, y: Any) -> DType:
 
 
 def _power_reference(x: Any, y: Any) -> Any:
-    """NumPy's operator uses the square root for the exponent 0.5; np.power does not, for some dtypes."""
-    if type(y) is float and y == 0.5 and isinstance(x, np.ndarray) and x.dtype.kind in "fc":
-        return np.sqrt(x)
-    return np.power(x, y)
+    """NumPy's operator computes exponents such as 2 and 0.5 by products and the square root; np.power rounds the
+    results for complex numbers otherwise."""
+    is_operator = type(y) in (int, float) and isinstance(x, np.ndarray) and x.dtype.kind in "fc"
+    return x**y if is_operator else np.power(x, y)
 
 
 #: Exponents whose powers are products, within 2.5 ulp for all numbers; with larger exponents they would be less exact.

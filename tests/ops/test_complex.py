@@ -245,3 +245,14 @@ def test_what_disagrees_is_found() -> None:
 def test_costs_count_operations_of_parts() -> None:
     module = fx.symbolic_trace(lambda x, y: (x * y + x).sum(), x="c64[10]", y="c64[10]")
     assert [node_flops(n) for n in module.graph.nodes][2:5] == [60, 20, 20]
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5, 2.0, np.float32(2), np.int64(2), 1j])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_powers_are_those_of_the_operator(dtype: str, exponent: Any) -> None:
+    """To the last bit: ``z**2`` of complex numbers is rounded otherwise than np.power."""
+    x = np.random.default_rng(0).normal(size=(99, 2)).astype("f8").view("c16")[:, 0]
+    x = (x if dtype[0] == "c" else np.abs(x)).astype(dtype)
+    found, wanted = fx.jit(lambda x: x**exponent, backend="python")(x), x**exponent
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
