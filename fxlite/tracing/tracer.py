@@ -48,7 +48,7 @@ from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import is_captured, why_plain
 from fxlite.tracing.capture.control import fori_loop
 from fxlite.tracing.capture.flow import Capturing
-from fxlite.tracing.capture.known import fold_known, require_one_truth
+from fxlite.tracing.capture.known import TooMuchKnown, fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
 from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, too_large, unless
 from fxlite.tracing.inputs import (
@@ -149,6 +149,7 @@ class Tracer(Capturing):
         #: Whether a result of nested branches is tied to the arrays that it may be, by a number that each of them has
         #: as a further result. It is only done if the trace fails without it, and some were ``left_untied``.
         self.ties_all = self.left_untied = False
+        self.knows_few = False  # of values that depend on no input, only small arrays count as known
         #: The number of elements for which lists that a loop fills have room.
         self.room = FIRST_ROOM
         self._runs_program = False  # True for a program, False for an expansion or an edit of a graph
@@ -184,6 +185,7 @@ class Tracer(Capturing):
         #: values that were asked for, and those of constants.
         self.makes_arrays = False
         self.known: dict[Node, Any] = {}
+        self.known_bytes = 0
         self.own_constants: dict[Node, Any] = {}
         #: The bounds of the loops of loop variables; and the values that inputs of bodies stand for.
         self.ranges: dict[Node, tuple[Any, Any]] = {}
@@ -751,6 +753,8 @@ class Tracer(Capturing):
                     return self._trace(root, declared, concrete, bakes_defaults)
                 except PlaceFirst as again:
                     self.placed.add(again.place)
+                except TooMuchKnown:
+                    self.knows_few = True
                 except TraceError:
                     if self.ties_all or not self.left_untied:
                         raise

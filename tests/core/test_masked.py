@@ -11,6 +11,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import TraceError
+from fxlite.tracing.capture import known
 from tests.oracle import agree, compare
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
@@ -282,3 +283,23 @@ def test_parts_are_views(program: Any) -> None:
             given, own = np.array(x), np.array(x)
             for found, expected in zip((*compiled(given), given), (*program(own), own), strict=True):
                 np.testing.assert_array_equal(found, expected)
+
+
+def test_masks_of_arrays_that_are_known_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program without inputs is not computed while it is traced, if that takes much memory."""
+
+    def escape() -> Any:
+        c = np.linspace(-2, 0.5, 90) + np.linspace(-1, 1, 80)[:, None] * 1j
+        z, count = np.zeros_like(c), np.zeros(c.shape, np.int64)
+        for n in range(25):
+            inside = np.abs(z) < 2
+            count[inside] = n
+            z[inside] = z[inside] ** 2 + c[inside]
+        return z, count
+
+    assert len(fx.symbolic_trace(escape).graph) < 9
+    monkeypatch.setattr(known, "MOST_BYTES", 2**20)
+    gm = fx.symbolic_trace(escape)
+    assert len(gm.graph) > 100
+    for found, wanted in zip(gm(), escape()):
+        np.testing.assert_array_equal(found, wanted)

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 
+#: The most bytes that known values may fill before arrays with more than FEW_ELEMENTS elements count as unknown.
+MOST_BYTES = 2**28
+
+
+class TooMuchKnown(BaseException):
+    """Raised where known values fill too much memory: the program is traced again, and its large arrays are not
+    known."""
+
+
 #: Kinds of ops that are never computed while tracing.
 _UNKNOWN = ("random", "opaque", "control")
 
@@ -81,7 +90,9 @@ def _may_be_known(tracer: Tracer, node: Node) -> bool:
     if node.op != "call_function" or node.is_impure() or node.target.kind in _UNKNOWN:
         return False
     types = node.type if isinstance(node.type, tuple) else (node.type,)
-    return all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types)
+    if not all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types):
+        return False
+    return not tracer.knows_few or all(t.size <= FEW_ELEMENTS for t in types)
 
 
 def _compute(tracer: Tracer, node: Node) -> Any:
@@ -90,7 +101,11 @@ def _compute(tracer: Tracer, node: Node) -> Any:
     args, kwargs = map_nodes((node.args, dict(node.kwargs)), tracer.known.__getitem__)
     token = active_tracer.set(None)
     try:
-        return node.target.evaluate(node.target.bind(args, kwargs))
+        value = node.target.evaluate(node.target.bind(args, kwargs))
+        tracer.known_bytes += getattr(value, "nbytes", 0)
+        if tracer.known_bytes > MOST_BYTES and not tracer.knows_few:
+            raise TooMuchKnown
+        return value
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None  # the program raises the error when it runs
     finally:
@@ -113,7 +128,7 @@ def fold_known(tracer: Tracer) -> None:
         if isinstance(value, np.ndarray | np.generic):
             tracer.origin = (node.scope, node.loc)
             with graph.inserting_before(node):
-                constant = tracer.create_arg(np.array(value))
+                constant = tracer.create_arg(np.asarray(value))
             for user in readers:
                 user.replace_input_with(node, constant)
     tracer.origin = None
