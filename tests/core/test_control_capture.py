@@ -96,6 +96,67 @@ def test_loops_that_write_into_arrays_stay_before_they_are_long() -> None:
         agree(program, floats(20), rungs=RUNGS)
 
 
+def test_many_rounds_that_read_arrays_at_other_places_stay() -> None:
+    """Each of them would be a kernel; rounds that compute element by element are one."""
+
+    def smoothed(x: Any) -> Any:
+        for _ in range(100):
+            x = 0.5 * x + 0.25 * (np.roll(x, 1) + np.roll(x, -1))
+        return x
+
+    def scaled(x: Any) -> Any:
+        for _ in range(100):
+            x = x * 0.5 + 1
+        return x
+
+    def layers(x: Any, w: Any) -> Any:
+        for k in range(100):
+            x = np.tanh(x @ w[k % 2])
+        return x
+
+    gm = fx.symbolic_trace(smoothed, "f64[20]")
+    assert ops_of(gm) == ["fori_loop", "getitem"]
+    assert "it has 100 rounds, which read arrays at other places" in str(passes.ledger(gm)[0])
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(scaled, "f64[20]"))
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(layers, "f64[2,3]", "f64[2,3,3]"))
+    agree(smoothed, floats(20), rungs=RUNGS)
+
+
+def test_loops_inside_each_other_are_found_to_be_long_in_their_first_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = []
+    record = fx.Tracer.record
+    monkeypatch.setattr(
+        fx.Tracer, "record", lambda self, *given, **more: recorded.append(0) or record(self, *given, **more)
+    )
+
+    def program(x: Any) -> Any:
+        for a in range(10):
+            for b in range(10):
+                for c in range(10):
+                    for d in range(10):
+                        x = x * a + np.sin(x + b) * c + d
+        return x
+
+    gm = fx.symbolic_trace(program, "f64[3]")
+    assert len(recorded) < 1200 and ops_of(gm)[0] == "fori_loop"
+    np.testing.assert_allclose(gm(np.ones(3)), program(np.ones(3)), rtol=1e-5)
+
+
+def test_short_loops_around_loops_stay_if_they_are_large() -> None:
+    def program(x: Any, w: Any) -> Any:
+        for a in range(3):
+            for b in range(3):
+                for k in range(len(x)):
+                    for c in range(4):
+                        x[k] = x[k] * w[a, b, c] + np.sin(x[k] * w[b, a, c]) * np.cos(x[k])
+        return x
+
+    gm = fx.symbolic_trace(program, "f64[30]", "f64[3,3,4]")
+    assert ops_of(gm).count("fori_loop") == 1 and str(gm.graph).count("index_update(") == 12
+    x, w = np.ones(30), np.random.default_rng(0).random((3, 3, 4))
+    np.testing.assert_allclose(gm(x.copy(), w), program(x.copy(), w))
+
+
 def test_short_loops_inside_each_other_are_as_long_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a loop becomes is found out once, not in each round of the loops around it."""
     asked = []

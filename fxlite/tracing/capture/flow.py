@@ -31,14 +31,19 @@ from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, run
 from fxlite.tracing.selections.growing import Grows
 
-#: The most calls of ops, in all rounds together, of a loop that is unrolled, and of one inside a loop that stays one;
-#: larger ones stay loops.
+#: The most calls of ops, in all rounds together, of a loop that is unrolled, and of one inside or around a loop that
+#: stays one; larger ones stay loops.
 MOST_UNROLLED, _MOST_INSIDE = 2000, 250
+#: So many calls, in all rounds of loops inside each other, are too many even if some rounds are shorter than the first.
+_SURELY_LONG = 8 * MOST_UNROLLED
 #: The most rounds of an unrolled loop whose body has loops that stay loops.
 _FEW_ROUNDS = 4
 #: The most writes into parts of arrays, in all rounds, of an unrolled loop, since each becomes a kernel of its own;
 #: and the most rounds of an unrolled loop inside a loop that stays one.
 FEW_WRITES, _FEW_INSIDE = 16, 4
+#: The most rounds of an unrolled loop that reads arrays at other places than it computes, since each becomes a kernel
+#: of its own.
+_MANY_ROUNDS = 64
 #: Kinds of ops that templates compute if a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
@@ -301,11 +306,13 @@ class Flow(Expressions):
             return ""
         if size * over.count > (_MOST_INSIDE if inside else MOST_UNROLLED):
             return f"unrolled it would have {size} x {over.count} nodes"
-        writes = number_of_writes(way.region.graph.nodes)
-        if writes * over.count > FEW_WRITES or (writes and tracer.bodies and over.count > _FEW_INSIDE):
-            return f"it has {over.count} rounds, which write into arrays"
-        has_loops = any(_has_loops(node) for node in way.region.graph.nodes)
-        return "there are loops in it" if has_loops and over.count > _FEW_ROUNDS else ""
+        nodes = _calls(way.region.graph.nodes)
+        few = _FEW_INSIDE if tracer.bodies else FEW_WRITES
+        if what := _why_kernels(nodes, over.count, few):
+            return f"it has {over.count} rounds, which {what}"
+        has_loops = any(_has_loops(node) for node in nodes)
+        is_large = over.count > _FEW_ROUNDS or size * over.count > _MOST_INSIDE
+        return "there are loops in it" if has_loops and is_large else ""
 
     def _rounds(
         self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, places: Sequence[Place]
@@ -357,12 +364,24 @@ def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names
     return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
 
 
-def number_of_writes(nodes: Iterable[Any]) -> int:
-    """The number of nodes that write into parts of arrays; 0 if unrolling helps one of them."""
-    calls = [node for node in nodes if node.op == "call_function"]
-    if any(node.target.kind in _LARGE and getattr(node.type, "rank", 0) > 1 for node in calls):
-        return 0
-    return sum(node.target.writes_part for node in calls)
+def _why_kernels(calls: Sequence[Any], count: int, few_writes: int) -> str:
+    """What the calls of a round do that makes many kernels of ``count`` unrolled rounds; empty if they are not many,
+    or unrolling helps one of the calls."""
+    if any(node.target.kind in _LARGE and _rank(node) > 1 for node in calls):
+        return ""
+    writes = sum(node.target.writes_part for node in calls)
+    if writes * count > FEW_WRITES or (writes and count > few_writes):
+        return "write into arrays"
+    moves = count > _MANY_ROUNDS and any(node.target.kind != "pointwise" and _rank(node) for node in calls)
+    return "read arrays at other places" if moves else ""
+
+
+def _rank(node: Any) -> int:
+    return getattr(node.type, "rank", 0)
+
+
+def _calls(nodes: Iterable[Any]) -> list[Any]:
+    return [node for node in nodes if node.op == "call_function"]
 
 
 def _has_loops(node: Any) -> bool:
@@ -427,6 +446,7 @@ class Capturing:
     def attempts(self, trace: Callable[[], None]) -> None:
         """Trace the program, and if that fails, trace it with captured control flow."""
         self.captures_flow, self._measures = self.loops == "keep", self.loops == "auto"
+        self._rounds_around = 1  # those of all measured loops that are running, multiplied
         self.keeps_lists, self.lists_have_rows = self.loops != "unroll", False
         first: Exception | None = None
         try:
@@ -476,15 +496,21 @@ class Capturing:
 
     def measured(self, values: Iterable[Any], count: int, few: bool) -> Iterator[Any]:
         """The values of a loop with ``count`` iterations, one after another. Raises LoopTooLong once it is clear that
-        all iterations would take very many nodes. ``few``: so few iterations that more is allowed."""
+        all iterations would take very many nodes, also with those of the loops around it. ``few``: so few iterations
+        that more is allowed."""
         before, most = len(self.graph.nodes), MOST_UNROLLED * (2 if few else 1)
-        for number, value in enumerate(values):
-            made = len(self.graph.nodes) - before
-            if number and made * count > most * number:
-                self.needs_flow = True
-                raise LoopTooLong(f"{count} rounds of a loop would take {made // number} nodes each")
-            first = islice(reversed(self.graph.nodes), made if number == 1 and not few else 0)
-            if number_of_writes(first) * count > FEW_WRITES:
-                self.needs_flow = True
-                raise LoopTooLong(f"{count} rounds of a loop write into arrays")
-            yield value
+        around = _SURELY_LONG // self._rounds_around
+        self._rounds_around *= max(1, count)
+        try:
+            for number, value in enumerate(values):
+                made = len(self.graph.nodes) - before
+                if number and made * count > min(most, around) * number:
+                    self.needs_flow = True
+                    raise LoopTooLong(f"{count} rounds of a loop would take {made // number} nodes each")
+                first = _calls(islice(reversed(self.graph.nodes), made if number == 1 and not few else 0))
+                if what := _why_kernels(first, count, FEW_WRITES):
+                    self.needs_flow = True
+                    raise LoopTooLong(f"{count} rounds of a loop {what}")
+                yield value
+        finally:
+            self._rounds_around //= max(1, count)
