@@ -55,8 +55,8 @@ def task(engine: str, program: Benchmark, threads: int, written: Sequence[str]) 
     Raises Unavailable, and whatever the engine raises."""
     if engine == "jax":
         return _jax(program)
-    arrays = program.arrays
-    fresh = {name: arrays[name].copy() for name in written}
+    fresh = {name: program.arguments[name] for name in written}
+    arrays = {name: value.copy() for name, value in fresh.items()}
     arguments = {**program.arguments, **arrays}
 
     def before() -> None:
@@ -66,7 +66,7 @@ def task(engine: str, program: Benchmark, threads: int, written: Sequence[str]) 
     form = ""
     if engine in (OURS, NAMED):
         function = fx.jit(program.function, backend="c", threads=threads, dynamic=engine == NAMED)
-        form = "" if arrays else "constant"
+        form = "" if any(isinstance(v, np.ndarray) for v in arguments.values()) else "constant"
     elif engine == "numba":
         function, form = _numba(program, arguments, before)
     elif engine == HAND:
@@ -133,10 +133,9 @@ def _jax(program: Benchmark) -> Task:
         function = getattr(_module(program, "jax"), program.function.__name__)
     except ModuleNotFoundError:
         raise Unavailable("NPBench has no variant") from None
-    arrays = {name: jax.numpy.array(value) for name, value in program.arrays.items()}
-    arguments = {**program.arguments, **arrays}
+    arguments = {n: jax.numpy.array(v) if isinstance(v, np.ndarray) else v for n, v in program.arguments.items()}
     if not hasattr(function, "lower"):
-        numbers = [name for name in arguments if name not in arrays]
+        numbers = [name for name, value in program.arguments.items() if not isinstance(value, np.ndarray)]
         places = [n for n, name in enumerate(inspect.signature(program.function).parameters) if name in numbers]
         function = jax.jit(function, static_argnums=places)
     given = tuple(arguments.values())

@@ -106,12 +106,16 @@ def busy_seconds() -> float:
 
 
 def block(
-    call: Callable[[], Any], seconds: float, warm: float = 0.02, least: int = 3, before: Callable[[], Any] | None = None
+    call: Callable[[], Any],
+    seconds: float,
+    warm: float | None = 0.02,
+    least: int = 3,
+    before: Callable[[], Any] | None = None,
 ) -> Block:
-    """Call for about ``seconds``, at least ``least`` times, after ``warm`` seconds of warming up.
-    ``before`` is called before each call and is not timed: it makes arguments what they were."""
-    end = time.perf_counter() + warm
-    while True:
+    """Call for about ``seconds``, at least ``least`` times, after ``warm`` seconds of warming up, at least one call
+    (None: without). ``before`` is called before each call and is not timed: it makes arguments what they were."""
+    end = time.perf_counter() + (warm or 0.0)
+    while warm is not None:
         if before is not None:
             before()
         call()
