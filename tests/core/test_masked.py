@@ -303,3 +303,28 @@ def test_masks_of_arrays_that_are_known_fill_no_memory(monkeypatch: pytest.Monke
     assert len(gm.graph) > 100
     for found, wanted in zip(gm(), escape()):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_arrays_that_repeat_a_few_elements_are_not_kept() -> None:
+    def turned(x: Any) -> Any:
+        for step in (1, 2, 4):
+            turns = np.exp(-2j * np.pi * np.arange(2 * step) / (4 * step))
+            x = x * np.repeat(turns, len(x) // (2 * step))
+        return x
+
+    gm = fx.symbolic_trace(turned, "c128[8192]")
+    assert sorted(w.size for w in gm.state_dict().values()) == [2, 4, 8]
+    agree(turned, np.arange(8192) * (1 - 1j))
+
+
+def test_many_large_constants_are_computed_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "MOST_BYTES", 2**18)
+
+    def program(x: Any) -> Any:
+        for k in range(1, 9):
+            x = x + np.sqrt(np.cumsum(np.arange(5000.0)) + k)
+        return x
+
+    gm = fx.symbolic_trace(program, "f64[5000]")
+    assert [n.target.name for n in gm.graph.nodes if n.op == "call_function"].count("sqrt") > 2
+    agree(program, np.ones(5000))

@@ -98,14 +98,16 @@ def _may_be_known(tracer: Tracer, node: Node) -> bool:
 def _compute(tracer: Tracer, node: Node) -> Any:
     if node.op == "get_attr":
         return np.asarray(tracer.own_constants[node])
+    if node.target.kind != "view":
+        types = node.type if isinstance(node.type, tuple) else (node.type,)
+        more = sum(t.nbytes for t in types)
+        if tracer.known_bytes + more > MOST_BYTES and not tracer.knows_few:
+            raise TooMuchKnown
+        tracer.known_bytes += more
     args, kwargs = map_nodes((node.args, dict(node.kwargs)), tracer.known.__getitem__)
     token = active_tracer.set(None)
     try:
-        value = node.target.evaluate(node.target.bind(args, kwargs))
-        tracer.known_bytes += getattr(value, "nbytes", 0)
-        if tracer.known_bytes > MOST_BYTES and not tracer.knows_few:
-            raise TooMuchKnown
-        return value
+        return node.target.evaluate(node.target.bind(args, kwargs))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None  # the program raises the error when it runs
     finally:
@@ -115,16 +117,24 @@ def _compute(tracer: Tracer, node: Node) -> Any:
 def fold_known(tracer: Tracer) -> None:
     """Replace known values by constants, and erase nodes that are then no longer read: they were overwritten, or
     only Python needed their values. A new array that is written into stays, and so does a large one that is made
-    from a few numbers."""
-    graph, known = tracer.graph, set[Node]()
+    from a few numbers, or repeats the elements of a small one."""
+    graph, known, sizes = tracer.graph, set[Node](), dict[Node, int]()
     for node in graph.nodes:
         if _may_be_known(tracer, node) and known.issuperset(node.all_input_nodes):
             known.add(node)
+            if node.op == "call_function" and node.target.kind == "view":  # of so many elements
+                sizes[node] = min(sizes.get(n, n.type.size) for n in node.all_input_nodes)
+    for node, size in sizes.items():
+        if node.type.size > max(FEW_ELEMENTS, 16 * size):
+            known.discard(node)
     few = made_from_few_numbers(n for n in graph.nodes if n in known)
     for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
         readers = [user for user in node.users if user not in known]
         stays = _is_written(node) or (node in few and node.type.size > FEW_ELEMENTS)
-        value = _value(tracer, node) if readers and not stays else None
+        try:
+            value = _value(tracer, node) if readers and not stays else None
+        except TooMuchKnown:
+            value = None
         if isinstance(value, np.ndarray | np.generic):
             tracer.origin = (node.scope, node.loc)
             with graph.inserting_before(node):
