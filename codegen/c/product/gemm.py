@@ -55,7 +55,7 @@ _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"
 """The part of the second-level cache for a block of A's rows, and how `count_row_blocks` is told: by the bytes of a
 tile."""
 
-SUM_BLOCKS = constant("matrix", "SUM_BLOCKS")
+SUM_STEPS, SUM_BLOCKS = constant("matrix", "SUM_STEPS"), constant("matrix", "SUM_BLOCKS")
 
 SMALL_ROWS = 128 << 10
 """Bytes of A that fit in half of any second-level cache."""
@@ -125,7 +125,8 @@ class _Floats(Product):
                 own = smaller(self.panel_count, self.cut.own) * (MOST_TILES * 11 * self.width)
                 if not self.by_panel:  # next to the sums, the rounding errors of many additions
                     self.left_out = own
-                    own = own + own * smaller(spec.k // (SUM_BLOCKS * self.cut.size + 1), 1)
+                    plain = SUM_STEPS + SUM_BLOCKS - self.cut.size  # blocks
+                    own = own + own * smaller(spec.k // (plain * self.cut.size + 1), 1)
                 said = f"{bare(block_size)} + {bare(own)}"
             share = panel + own + 32
             count = self.n_threads * share
@@ -342,7 +343,7 @@ class _Floats(Product):
             self.sum_tile(at, str(at.sums), f"{block} > 0")
             return
         if not self.by_panel and cut.own:
-            given = at.rows, at.columns, at.depth, *self.left(at), panel, at.block, cut.blocks
+            given = at.rows, at.columns, at.depth, *self.left(at), panel, at.block, cut.blocks, cut.size
             body.call(f"multiply_part_{spec.ctype}", *given, at.sums, at.sums + self.left_out)
             return
         body.declare(f"{self.kind.ctype} tile[{text_of(self.kind.sums)}]")

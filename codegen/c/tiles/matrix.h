@@ -636,14 +636,14 @@ static inline void multiply_next_T(
     }
 }
 
-/* The product of a tile in `blocks` blocks of at most SUM_STEPS steps, of which this is one. It
- * is added to the sums of the previous blocks in `total`; if there are many, `left` holds their
- * rounding errors. */
+/* The product of a tile in `blocks` blocks of at most `most` steps, of which this is one. It is
+ * added to the sums of the previous blocks in `total`; if there are so many that a term would be
+ * rounded more often than in SUM_BLOCKS blocks of SUM_STEPS, `left` holds their rounding errors. */
 static void multiply_part_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
-    int64_t block, int64_t blocks, T *restrict total, T *restrict left)
+    int64_t block, int64_t blocks, int64_t most, T *restrict total, T *restrict left)
 {
-    if (blocks <= SUM_BLOCKS) {
+    if (blocks <= SUM_STEPS + SUM_BLOCKS - most) {
         multiply_next_T(rows, columns, depth, a, a_row, b, nothing_ahead(), block > 0, total);
         return;
     }

@@ -51,7 +51,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
                             tile_index - row_block*row_tiles / row_blocks,
                             (row_tiles + row_blocks - 1) / row_blocks);
                         multiply_part_float(rows, 32, depth, x + row_0*4100 + k_0, 4100, b_panel,
-                            block, 9, total, total + 185856);
+                            block, 9, 512, total, total + 185856);
                         if (block == 8) {
                             for (int64_t i = 0; i < rows; ++i) {
                                 const int64_t row = row_0 + i;

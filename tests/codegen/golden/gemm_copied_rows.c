@@ -49,7 +49,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
                     float *const total = sums + number*tile_size;
                     multiply_part_float(rows, 20, depth,
                         a_rows + a_pitch*batch*M + a_pitch*row_0 + k_0, a_pitch, b_panel, block,
-                        blocks, total, total + 5632);
+                        blocks, 512, total, total + 5632);
                     if (block == blocks - 1) {
                         for (int64_t i = 0; i < rows; ++i) {
                             const int64_t row = row_0 + i;
