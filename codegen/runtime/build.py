@@ -25,7 +25,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from fxlite.base.outside_text import comment
 from fxlite.codegen.c.tiles.library import apart, error_type, instantiated, library, needed, scalar_functions
 from fxlite.codegen.runtime.abi import ArgSpec, Binding, Dim, DimText, Entry, c_variable
 from fxlite.codegen.runtime.cache import (
+    WORK,
     cache_folder,
     intact_file,
     is_entry,
@@ -199,7 +199,6 @@ def _is_known(text: str) -> bool:
 _EXTENSION = "fxlite_extension"
 _TEAM = "fxlite_team"
 _MATH = "fx_math.h"
-_ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
 
@@ -384,8 +383,7 @@ def _find_or_build(job: _Job, root: Path) -> Path:
         mark_used(folder)
         return found
     make_folder(root)
-    _remove_abandoned(root)
-    work = Path(tempfile.mkdtemp(prefix="work-", dir=root))
+    work = Path(tempfile.mkdtemp(prefix=WORK, dir=root))
     try:
         for name, text in job.files.items():
             (work / name).write_text(text, encoding="utf-8")
@@ -400,15 +398,6 @@ def _find_or_build(job: _Job, root: Path) -> Path:
         return target
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _remove_abandoned(root: Path) -> None:
-    for folder in root.glob("work-*"):
-        try:
-            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER:
-                shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue  # its owner has just removed it
 
 
 def _make(job: _Job, work: Path, root: Path) -> None:

@@ -8,7 +8,7 @@ that others can write to, is not used; programs are then compiled into a private
 The folder is kept below ``FXLITE_CACHE_LIMIT`` gigabytes (10 by default, 0 for no limit). It has a
 folder for each build and, in ``programs``, for each kept program, whose modification time says when it
 was last used; the least recently used is removed first. Nothing that was used in the last hour is
-removed. A process that has loaded a file keeps it.
+removed. A process that has loaded a file keeps it. What a killed build left goes after a day.
 """
 
 from __future__ import annotations
@@ -227,9 +227,12 @@ PROGRAMS = "programs"
 """The folder of kept programs in the cache."""
 STAMP = "trimmed"
 """A file whose modification time is when the sizes were last added up."""
+WORK = "work-"
+"""How the name of a folder begins in which something is being built."""
 _DEFAULT_LIMIT = 10.0  # gigabytes
 _IN_USE = 3600  # seconds since the last use
 _PAUSE = 600  # seconds until the sizes are added up again
+_ABANDONED_AFTER = 24 * 3600  # seconds until the work folder of a killed build is removed
 
 
 def cache_limit() -> float:
@@ -248,7 +251,8 @@ def mark_used(folder: Path) -> None:
 
 
 def trim_cache(root: Path) -> None:
-    """Remove the least recently used entries until the limit is kept, at most once in ten minutes."""
+    """Remove what killed builds left, and the least recently used entries until the limit is kept. That looks at
+    everything in the cache, so it is done at most once in ten minutes."""
     stamp = root / STAMP
     with contextlib.suppress(OSError):
         if time.time() - stamp.stat().st_mtime < _PAUSE:
@@ -257,6 +261,7 @@ def trim_cache(root: Path) -> None:
         stamp.touch()
     except OSError:
         return
+    _remove_abandoned(root)
     found = sorted(_entries(root))
     excess = sum(size for _, size, _ in found) - cache_limit()
     for used, size, folder in found:
@@ -264,6 +269,13 @@ def trim_cache(root: Path) -> None:
             return
         shutil.rmtree(folder, ignore_errors=True)
         excess -= size
+
+
+def _remove_abandoned(root: Path) -> None:
+    for folder in root.glob(f"{WORK}*"):
+        with contextlib.suppress(OSError):  # its owner has just removed it
+            if time.time() - folder.stat().st_mtime > _ABANDONED_AFTER:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_entry(name: str) -> bool:
