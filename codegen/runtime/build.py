@@ -28,7 +28,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -182,6 +182,7 @@ def team_source(compiler: Compiler, texts: Iterable[str]) -> str | None:
     return files("fxlite.codegen.runtime").joinpath("team.c").read_text(encoding="utf-8")
 
 
+@lru_cache(64)  # fx_math.h, which is the longest, is the same for all programs
 def _is_known(text: str) -> bool:
     """Whether `team.c` implements everything that a source needs of OpenMP."""
     joined = text.replace("\\\n", " ")
@@ -257,7 +258,7 @@ def build(files: Mapping[str, str], entry: Entry, *, flags: Sequence[str] = (), 
     parts = (*parts, *tiles)
     if include := _python_headers():
         model = next(name for name in files if name.endswith(".c"))
-        own = entry_source(entry, "\n".join(files.values()))
+        own = entry_source(entry, "\n".join(text for name, text in texts.items() if name != _MATH))
         texts[model] = f"{texts[model]}\n{own}"
         texts[HEADER_NAME] = entry_header()
         extension = {f"{_EXTENSION}.c": extension_source(), HEADER_NAME: entry_header()}
@@ -292,12 +293,8 @@ def _tiles(
     compiler: Compiler, files: Mapping[str, str], flags: tuple[str, ...]
 ) -> tuple[dict[str, str], tuple[_Job, ...]]:
     """The files with their tiles declared instead of defined, and the objects that define them."""
-    texts: dict[str, str] = {}
-    sources: dict[str, str] = {}
-    for name, text in files.items():
-        texts[name], found = apart(text)
-        sources |= found
-    return texts, tuple(
+    texts, sources = apart({name: text for name, text in files.items() if name != _MATH})
+    return {**files, **texts}, tuple(
         _Job(compiler, _reached({f"{name}.c": text, _MATH: files.get(_MATH, "")}), flags, (), f"{name}.o")
         for name, text in sources.items()
     )

@@ -102,25 +102,42 @@ def test_programs_share_the_objects_of_tiles(folder):
 
     sources = compiled(3).sources
     before = objects()
-    tiles = {name for text in sources.values() for name in library.apart(text)[1]}
-    assert tiles and tiles <= {name.partition(".")[0] for name in before}
+    _, tiles = library.apart(sources)
+    assert len(tiles) > 1 and {*tiles} <= {name.partition(".")[0] for name in before}
     assert compiled(5).sources != sources and objects() == before
 
 
 def test_tiles_are_told_from_other_definitions():
-    """All of them, and nothing else moves out of a program's text; they keep their guards."""
+    """All of them, the check of the processor, and what only these call move out of a program's text; they keep their
+    guards."""
     begin = re.compile("^TILE_FUNCTION static", re.MULTILINE)
-    named = {n for d in library.library() for n in d.names if begin.search(d.text)}
-    assert named and set(library._tiles()) == named
+    named = {n for d in library.library() for n in d.names if begin.search(d.text)} | {"processor_fits"}
+    assert len(named) > 1 and set(library._tiles()) == named
     everything = "\n\n".join(d.text for d in library.library())
-    text, sources = library.apart(everything)
+    texts, sources = library.apart({"all.h": everything})
+    text = texts["all.h"]
     assert "TILE_FUNCTION static" not in text and set(sources) == named
-    assert library.apart(text) == (text, {})
+    assert library.apart(texts) == (texts, {})
     for name, source in sources.items():
-        hidden = re.findall(r"^__attribute__.*TILE_FUNCTION [^;{]*?\b(\w+)\(", source, re.MULTILINE)
+        hidden = re.findall(
+            r'^__attribute__\(\(visibility\("hidden"\)\)\) [^;{]*?\b(\w+)\([^;]*\{', source, re.MULTILINE
+        )
         assert hidden == [name], "one definition, besides declarations"
+    kept = [d for d in library.library() if d.names & named - {"processor_fits"} or d.text in text]
     for conditional in ("#if", "#endif"):
-        assert text.count(conditional) == everything.count(conditional)
+        assert text.count(conditional) == sum(d.text.count(conditional) for d in kept)
+
+
+def test_what_only_tiles_call_is_left_out():
+    """In turn, wherever it stands; and nothing that a program calls itself, or that is no function."""
+    by_name = {name: d for d in library.library() for name in d.names}
+    header = library.needed("processor_fits(); fx_floor_mod(a, b); PARALLEL_OPERATIONS")
+    texts, sources = library.apart({"all.h": header, "run.c": "fx_floor_mod(a, b);"})
+    assert [*sources] == ["processor_fits"] and "processor_has" not in texts["all.h"]
+    assert "processor_has" in sources["processor_fits"] and texts["run.c"] == "fx_floor_mod(a, b);"
+    assert all(by_name[name].text in texts["all.h"] for name in ("fx_floor_mod", "fx_floor_div", "PARALLEL_OPERATIONS"))
+    also, _ = library.apart({"all.h": header, "run.c": "processor_has(0, 0, 0, 0);"})
+    assert by_name["processor_has"].text in also["all.h"]
 
 
 def test_programs_are_compiled_with_the_scalar_functions_that_they_reach(tmp_path):

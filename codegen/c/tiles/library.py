@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -237,19 +238,33 @@ def _scalar_functions() -> tuple[str, tuple[Definition, ...]]:
 
 
 # -- tiles in objects of their own -----------------------------------------------------------------
-_TILE = re.compile(r"^TILE_FUNCTION static ([^{;]*?)\s*\{.*?^\}$", re.MULTILINE | re.DOTALL)
+_SHARED = r"^(?:(TILE_FUNCTION )static|static inline(?= int processor_fits\()) "
+"""How a tile begins, and what is asked once in a program."""
+_TILE = re.compile(_SHARED + r"([^{;]*?)\s*\{.*?^\}$", re.MULTILINE | re.DOTALL)
 _HIDDEN = '__attribute__((visibility("hidden")))'  # so that calls need no table of addresses
 
 
-def apart(text: str) -> tuple[str, dict[str, str]]:
-    """C text in which tiles are only declared instead of defined, and for each of them its name and a C file
-    that defines it. The files do not depend on the text, so that programs can share their objects: most of the
-    compiler's work for a product or a convolution is the same for all."""
-    sources: dict[str, str] = {}
-    for name, tile in _tiles_in(text):
-        text = text.replace(tile.text, _declared(tile))
-        sources[name] = _alone(name)
-    return text, sources
+def apart(files: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """C files in which tiles are only declared instead of defined, without the functions that only tiles call;
+    and for each tile its name and a C file that defines it. These do not depend on the files, so that programs can
+    share their objects: most of the compiler's work for a product or a convolution is the same for all."""
+    texts, sources = dict(files), dict[str, str]()
+    for file, text in files.items():
+        for name, tile in _tiles_in(text):
+            texts[file] = texts[file].replace(tile.text, _declared(tile))
+            sources[name] = _alone(name)
+    called = sorted({word for name in sources for word in _tiles()[name].words} & _functions().keys())
+    mentioned = Counter(word for text in texts.values() for word in _mentions(text))
+    work = [_functions()[name] for name in called]
+    while work:
+        function = work.pop()
+        own = Counter(_mentions(function.text))
+        for file, text in texts.items():
+            if function.text in text and all(mentioned[name] == own[name] for name in function.names):
+                texts[file] = text.replace(f"{function.text}\n\n", "")
+                mentioned -= own
+                work += [_functions()[name] for name in function.words & _functions().keys()]
+    return texts, sources
 
 
 def _tiles_in(text: str) -> list[tuple[str, Definition]]:
@@ -264,8 +279,15 @@ def _tiles() -> dict[str, Definition]:
     return {n: d for d in library() for n in d.names if _TILE.search(d.template)}
 
 
+@cache
+def _functions() -> dict[str, Definition]:
+    """The definitions of other functions, by their names."""
+    found = re.compile(r"^static [^;{=]*\([^;]*\{", re.MULTILINE)
+    return {n: d for d in library() for n in d.names if n not in _tiles() and found.search(d.template)}
+
+
 def _declared(tile: Definition) -> str:
-    return _TILE.sub(rf"{_HIDDEN} \1;", tile.text)
+    return _TILE.sub(rf"{_HIDDEN} \2;", tile.text)
 
 
 @cache
@@ -275,7 +297,7 @@ def _alone(name: str) -> str:
     for other, tile in _tiles_in(text):
         if other != name:
             text = text.replace(tile.text, _declared(tile))
-    return _INCLUDES + text.replace("TILE_FUNCTION static", f"{_HIDDEN} TILE_FUNCTION")
+    return _INCLUDES + re.sub(_SHARED, lambda head: f"{_HIDDEN} {head[1] or ''}", text, flags=re.MULTILINE)
 
 
 @cache
@@ -378,7 +400,12 @@ def _names(definition: str) -> set[str]:
 @lru_cache(64)
 def _words(text: str) -> frozenset[str]:
     """The names that C text mentions; the headers of a build are mostly those of the build before."""
-    return frozenset(_WORD.findall(_COMMENT.sub("", text)))
+    return frozenset(_mentions(text))
+
+
+def _mentions(text: str) -> list[str]:
+    """Each mention of a name."""
+    return _WORD.findall(_COMMENT.sub("", text))
 
 
 @cache
