@@ -44,7 +44,8 @@ class IndexOutOfRange(FxliteError, IndexError):
 
 class Evaluator:
     """Evaluates expressions in one environment: ``env`` maps names of variables and dims to numbers or
-    mutually broadcastable arrays, ``buffers`` maps names to arrays, and ``locals`` names to values."""
+    mutually broadcastable arrays, ``buffers`` maps names to arrays, and ``locals`` names to values. Evaluators
+    of the same expressions share ``orders``, what each is evaluated of, so that it is found once."""
 
     def __init__(
         self,
@@ -52,59 +53,64 @@ class Evaluator:
         buffers: Mapping[str, Any],
         locals: Mapping[str, Any] | None = None,
         mask: Any = None,
+        orders: dict[Expr, _Order] | None = None,
     ) -> None:
-        self.env = dict(env)
+        self.env = env
         self.buffers = buffers
         self.locals = locals if locals is not None else {}
         self.mask = mask  # where values are needed; nothing is loaded elsewhere
-        self._memo: dict[int, Any] = {}
+        self._orders = orders if orders is not None else {}
+        self._memo: dict[Expr, Any] = {}
 
     def __call__(self, node: Expr) -> Any:
-        with np.errstate(all="ignore"):
+        order = self._orders.get(node)
+        if order is None:
             # the inside of a reduction or a guarded load is evaluated by it
-            for inner in expr.walk(node, (Reduction, Load)):
-                if id(inner) not in self._memo:
-                    self._memo[id(inner)] = self._compute(inner)
-        return self._memo[id(node)]
+            order = self._orders[node] = [(e, _HOW[type(e)]) for e in expr.walk(node, (Reduction, Load))]
+        memo = self._memo
+        with np.errstate(all="ignore"):
+            for inner, evaluate in order:
+                if inner not in memo:
+                    memo[inner] = evaluate(self, inner)
+        return memo[node]
 
     def index(self, index: Index) -> Any:
         """Value of an index expression."""
         return index.evaluate(self.env, self)
 
-    def _compute(self, node: Expr) -> Any:
-        numpy = node.dtype.compute.numpy
-        if isinstance(node, Const):
-            return numpy.type(node.value)
-        if isinstance(node, _Known):
-            return node.value
-        if isinstance(node, IndexValue):
-            return np.asarray(self.index(node.index), dtype=np.int64)
-        if isinstance(node, Load):
-            return self._load(node)
-        if isinstance(node, Apply):
-            args = [self._memo[id(a)] for a in node.args]
-            function = FUNCTIONS[node.function]
-            if function.halves:
-                args = [np.asarray(a).astype(node.dtype.numpy, copy=False) for a in args]
-            return np.asarray(function.compute(*args)).astype(numpy, copy=False)
-        if isinstance(node, Cast):
-            value = np.asarray(self._memo[id(node.operand)])
-            return value.astype(node.dtype.numpy).astype(numpy, copy=False)
-        if isinstance(node, CheckedIndex):
-            value = np.asarray(self._memo[id(node.operand)])
-            extent = self.index(node.extent)
-            wanted = True if node.guard is None else np.asarray(self._memo[id(node.guard)])
-            wrong = wanted & ((value < -extent) | (value >= extent))
-            if wrong.any():
-                bad = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
-                raise IndexOutOfRange(f"{node.where}: index {bad} is out of range for an axis of size {extent}")
-            return np.where(wanted, np.where(value < 0, value + extent, value), -1)
-        if isinstance(node, Reduction):
-            return self._reduce(node)
-        if isinstance(node, Local):
-            value = self.locals[node.name]
-            return self._cell(value, node.index[0]) if node.index else value
-        raise TypeError(f"cannot evaluate {type(node).__name__}")
+    def _const(self, node: Const) -> Any:
+        return node.dtype.compute.numpy.type(node.value)
+
+    def _known(self, node: _Known) -> Any:
+        return node.value
+
+    def _index_value(self, node: IndexValue) -> Any:
+        return np.asarray(self.index(node.index), dtype=np.int64)
+
+    def _apply(self, node: Apply) -> Any:
+        args = [self._memo[a] for a in node.args]
+        function = FUNCTIONS[node.function]
+        if function.halves:
+            args = [np.asarray(a).astype(node.dtype.numpy, copy=False) for a in args]
+        return np.asarray(function.compute(*args)).astype(node.dtype.compute.numpy, copy=False)
+
+    def _cast(self, node: Cast) -> Any:
+        value = np.asarray(self._memo[node.operand])
+        return value.astype(node.dtype.numpy).astype(node.dtype.compute.numpy, copy=False)
+
+    def _checked_index(self, node: CheckedIndex) -> Any:
+        value = np.asarray(self._memo[node.operand])
+        extent = self.index(node.extent)
+        wanted = True if node.guard is None else np.asarray(self._memo[node.guard])
+        wrong = wanted & ((value < -extent) | (value >= extent))
+        if wrong.any():
+            bad = np.broadcast_to(value, wrong.shape)[wrong].flat[0]
+            raise IndexOutOfRange(f"{node.where}: index {bad} is out of range for an axis of size {extent}")
+        return np.where(wanted, np.where(value < 0, value + extent, value), -1)
+
+    def _local(self, node: Local) -> Any:
+        value = self.locals[node.name]
+        return self._cell(value, node.index[0]) if node.index else value
 
     def _cell(self, cells: Sequence[Any], index: Index) -> Any:
         """A cell of a local array; each step of a grid may read another one."""
@@ -118,23 +124,28 @@ class Evaluator:
     def _load(self, node: Load) -> Any:
         array = np.asarray(self.buffers[node.buffer])
         numpy = node.dtype.compute.numpy
-        index = [np.asarray(self.index(i)) for i in node.index]
+        index = [self.index(i) for i in node.index]
         guard = self.mask if node.guard is None else np.asarray(self(node.guard))
         if node.guard is not None and self.mask is not None:
             guard = guard & self.mask
         if guard is not None:
             if array.size == 0:
-                return np.zeros(np.broadcast_shapes(guard.shape, *(i.shape for i in index)), numpy)
+                return np.zeros(np.broadcast_shapes(guard.shape, *(np.shape(i) for i in index)), numpy)
             index = [np.where(guard, i, 0) for i in index]
         for axis, i in enumerate(index):
-            if i.size and (i.min() < 0 or i.max() >= array.shape[axis]):
+            if isinstance(i, int):
+                lowest = highest = i
+            elif i.size:
+                lowest, highest = i.min(), i.max()
+            else:
+                continue
+            if lowest < 0 or highest >= array.shape[axis]:
                 raise IndexOutOfRange(
                     f"kernel reads {node.buffer}{list(node.index)} outside {array.shape}, axis "
                     f"{axis}: "
-                    f"{i.min()}..{i.max()}"
+                    f"{lowest}..{highest}"
                 )
-        value = array[tuple(index)] if index else array[()]
-        value = np.asarray(value).astype(numpy, copy=False)
+        value = np.asarray(array[tuple(index)]).astype(numpy, copy=False)
         return value if guard is None else np.where(guard, value, numpy.type(0))
 
     def _reduce(self, node: Reduction) -> Any:
@@ -148,14 +159,14 @@ class Evaluator:
             total = np.result_type(total, np.float64).type(total)  # so that it holds any count
         best: Any = np.int64(-1)
         for number, point in enumerate(itertools.product(*(range(n) for n in longest))):
-            env = self.env | {v.name: p for v, p in zip(node.variables, point)}
+            env = {**self.env, **{v.name: p for v, p in zip(node.variables, point)}}
             inside = np.asarray(True)
             for p, extent in zip(point, extents):
                 inside = inside & (p < extent)
             if not inside.any():
                 continue
             body = expr.add_guard(node.body, _Known(dtypes.bool_, inside)) if not inside.all() else node.body
-            value = Evaluator(env, self.buffers, self.locals)(body)
+            value = Evaluator(env, self.buffers, self.locals, orders=self._orders)(body)
             if how.positions:
                 better = function(value, total)
                 better = better | (np.isnan(value) & ~np.isnan(total)) | (best < 0)
@@ -175,6 +186,22 @@ class _Known(Expr):
     """A condition that has been evaluated already."""
 
     value: Any
+
+
+_Order = list[tuple[Expr, Callable[[Evaluator, Any], Any]]]
+"""The parts of an expression, each behind what it is made of, and how they are evaluated."""
+
+_HOW: dict[type[Expr], Callable[[Evaluator, Any], Any]] = {
+    Const: Evaluator._const,
+    _Known: Evaluator._known,
+    IndexValue: Evaluator._index_value,
+    Load: Evaluator._load,
+    Apply: Evaluator._apply,
+    Cast: Evaluator._cast,
+    CheckedIndex: Evaluator._checked_index,
+    Reduction: Evaluator._reduce,
+    Local: Evaluator._local,
+}
 
 
 # -- kernels and programs --------------------------------------------------------------------------
@@ -214,9 +241,13 @@ class _Runner:
         self.env = env
         self.locals: dict[str, Any] = {}
         self.axes = _depth(kernel.body)
+        self.orders: dict[Expr, _Order] = {}
+
+    def evaluator(self, mask: Any = None) -> Evaluator:
+        return Evaluator(self.env, self.buffers, self.locals, mask, self.orders)
 
     def value(self, e: Any, mask: Any = None) -> Any:
-        return Evaluator(self.env, self.buffers, self.locals, mask)(e)
+        return self.evaluator(mask)(e)
 
     def run(self, body: Sequence[Stmt], axis: int, mask: Any) -> None:
         """Run statements inside ``axis`` grid loops; ``mask`` says where they apply."""
@@ -245,7 +276,7 @@ class _Runner:
     def _loop(self, s: For, axis: int, mask: Any) -> None:
         """Run all steps of a loop over the grid at once; if the extent depends on outer loops, up to the
         largest extent and under a mask."""
-        extent = np.asarray(Evaluator(self.env, self.buffers, self.locals).index(s.var.extent))
+        extent = np.asarray(self.evaluator().index(s.var.extent))
 
         def inside(step: Any) -> Any:
             if extent.size <= 1:
@@ -271,7 +302,7 @@ class _Runner:
         new = self.value(s.value, mask)
         name = s.target.name
         if s.target.index:
-            at = np.asarray(Evaluator(self.env, self.buffers, self.locals).index(s.target.index[0]))
+            at = np.asarray(self.evaluator().index(s.target.index[0]))
             cells = self.locals[name]
             if at.size == 1:
                 position = int(at.item())
@@ -287,7 +318,7 @@ class _Runner:
 
     def _store(self, s: Store, mask: Any) -> None:
         array = self.buffers[s.buffer]
-        evaluator = Evaluator(self.env, self.buffers, self.locals, mask)
+        evaluator = self.evaluator(mask)
         dtype = self.kernel.buffer(s.buffer).dtype
         with np.errstate(all="ignore"):
             value = np.asarray(evaluator(s.value)).astype(dtype.numpy).astype(array.dtype)

@@ -321,13 +321,14 @@ class Index:
 
     def evaluate(self, env: Mapping[str, Any], value_of: Callable[[Any], Any] | None = None) -> Any:
         """The number (or array of numbers) for given values of variables and dims, by name."""
-        total: Any = 0
+        total: Any = None
         for monomial, coeff in self.terms.items():
-            term: Any = coeff
+            term: Any = None if coeff == 1 and monomial else coeff  # arrays are not multiplied by 1, nor added to 0
             for atom in monomial:
-                term = term * _evaluate_atom(atom, env, value_of)
-            total = total + term
-        return total
+                value = _evaluate_atom(atom, env, value_of)
+                term = value if term is None else term * value
+            total = term if total is None else total + term
+        return 0 if total is None else total
 
     # -- bounds -----------------------------------------------------------------------------
     def upper(self) -> Index | None:
@@ -549,7 +550,7 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, Any], value_of: Any) -> Any:
     if isinstance(atom, (Var, DimVar)):
         return env[atom.name]
     if isinstance(atom, Value):
-        return value_of(atom.expr)
+        return 1 * value_of(atom.expr)  # a number where that is a truth
     return atom.computed(atom.a.evaluate(env, value_of), atom.b.evaluate(env, value_of))
 
 
