@@ -185,6 +185,11 @@ class Namer:
         self.taken: set[str] = set()
         self.counts: dict[str, int] = {}
 
+    def know(self, other: Namer) -> None:
+        """Take none of another one's names from now on."""
+        self.taken |= other.taken
+        self.counts |= other.counts  # or each name is looked for among all with its stem
+
     def unique(self, wish: str) -> str:
         taken = self.taken
         is_name = wish.isidentifier() and wish not in _RESERVED and len(wish) <= _LONGEST

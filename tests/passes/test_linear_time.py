@@ -14,6 +14,7 @@ import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.graph.node import nodes_in
+from fxlite.graph.node_store import Namer
 from fxlite.passes.base import Example
 from fxlite.passes.gallery import own_passes
 from fxlite.show.comparison.compare import first_difference
@@ -196,3 +197,21 @@ def test_a_square_is_found() -> None:
 
     with pytest.raises(AssertionError, match=r"4 times the size runs .* times as many lines"):
         assert_linear(chain, pairs, SMALL)
+
+
+def test_names_of_bodies_are_found_at_once() -> None:
+    """Bodies take none of the names outside, among which there may be many of one stem."""
+
+    def make(count: int) -> Namer:
+        outer = Namer()
+        assert [outer.unique("where") for _ in range(count)][-1] == f"where_{count - 1}"
+        return outer
+
+    def work(outer: Namer) -> None:
+        count = len(outer.taken)
+        for _ in range(count):
+            inner = Namer()
+            inner.know(outer)
+            assert inner.unique("where") == f"where_{count}"
+
+    assert_linear(make, work, 100)

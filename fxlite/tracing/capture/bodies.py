@@ -42,7 +42,7 @@ class Body(BodyBuilder):
         super().__init__(tracer.graph)
         self.tracer, self.what = tracer, what
         self.parent: Body | None = tracer.bodies[-1] if tracer.bodies else None
-        self.graph._store.namer.taken |= self.outer._store.namer.taken
+        self.graph._store.namer.know(self.outer._store.namer)
 
     def __enter__(self) -> Body:
         self.tracer.graph = self.graph
