@@ -194,14 +194,16 @@ class CFunction:
 
         kept = self._kept
         optimized, _ = self._passed
-        program = emit(
-            optimized,
-            profile=self._profile,
-            matmul_precision=self.matmul_precision,
-            weights=None if kept is None else kept.weights,
-            donated=self._donated,
-            **({} if self.tuning is None else self.tuning.options),
-        )
+        measured = {} if self.tuning is None else self.tuning.options
+        with paused_gc():
+            program = emit(
+                optimized,
+                profile=self._profile,
+                matmul_precision=self.matmul_precision,
+                weights=None if kept is None else kept.weights,
+                donated=self._donated,
+                **measured,
+            )
         if kept is not None and digest_sources(program.sources) != kept.sources:
             anew = "" if self.tuning is None else "or kernels were measured anew "
             raise CodegenError(
