@@ -62,9 +62,10 @@ def running_check(is_truth: bool) -> tuple[bool, Location] | None:
     found = _checks(frame.f_code).get(place)
     if found is None:
         return None
-    wanted, line, text = found
+    wanted, statement = found
     code = frame.f_code
-    return wanted, Location(resolved=(code.co_filename, line, code.co_name, text))
+    text = _text_of_check(code.co_filename, statement)
+    return wanted, Location(resolved=(code.co_filename, statement.lineno, code.co_name, text))
 
 
 #: The files of the functions that a comparison in the program calls on the way to this one.
@@ -72,27 +73,32 @@ _CALLERS = frozenset((__file__, shapes.__file__, __file__.replace("traced_progra
 
 
 @functools.lru_cache(maxsize=256)
-def _checks(code: CodeType) -> dict[_Place, tuple[bool, int, str]]:
-    """A dict from the place of a part of a test to (its value if the check passes, line and text of the
-    statement), for all checks in the file of a function. Empty if there is no source."""
+def _checks(code: CodeType) -> dict[_Place, tuple[bool, ast.Assert | ast.If]]:
+    """A dict from the place of a part of a test to (its value if the check passes, the statement), for all checks in
+    the file of a function. Empty if there is no source."""
     lines = linecache.getlines(code.co_filename)
     return _checks_of_file("".join(lines))
 
 
 @functools.lru_cache(maxsize=32)
-def _checks_of_file(source: str) -> dict[_Place, tuple[bool, int, str]]:
+def _checks_of_file(source: str) -> dict[_Place, tuple[bool, ast.Assert | ast.If]]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return {}
-    found: dict[_Place, tuple[bool, int, str]] = {}
+    found: dict[_Place, tuple[bool, ast.Assert | ast.If]] = {}
     for statement in _checking_statements(tree):
-        is_assert = isinstance(statement, ast.Assert)
-        test = ast.get_source_segment(source, statement.test) or ast.unparse(statement.test)
-        text = " ".join(f"{'assert' if is_assert else 'if'} {test}".split())
-        for part, wanted in _required(statement.test, is_assert):
-            found[_place(part)] = wanted, statement.lineno, text + ("" if is_assert else ": raise")
+        for part, wanted in _required(statement.test, isinstance(statement, ast.Assert)):
+            found[_place(part)] = wanted, statement
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _text_of_check(file: str, statement: ast.Assert | ast.If) -> str:
+    """The text of a check, found when it is shown: that goes through the whole file."""
+    test = ast.get_source_segment("".join(linecache.getlines(file)), statement.test) or ast.unparse(statement.test)
+    is_assert = isinstance(statement, ast.Assert)
+    return " ".join(f"{'assert' if is_assert else 'if'} {test}".split()) + ("" if is_assert else ": raise")
 
 
 def _checking_statements(tree: ast.AST) -> Iterator[ast.Assert | ast.If]:

@@ -22,6 +22,7 @@ from fxlite.types import guards
 from fxlite.types.guards import Guard
 from fxlite.types.shapes import decide
 from tests.oracle import agree
+from tests.work import assert_linear
 
 B, T = fx.dims("B T")
 
@@ -383,3 +384,20 @@ def test_sizes_that_fit() -> None:
     found = guards.fitting_sizes(facts, [guards.parse("T > B")], {"T": 3, "B": 20})
     assert found is not None and found["T"] > found["B"] and found["T"] % 8 == 0
     assert guards.fitting_sizes(facts, [guards.parse("T == 9")], {"T": 3}) is None
+
+
+def test_time_is_linear_in_the_checks_of_a_file(tmp_path: Path) -> None:
+    """The text of a check is looked for when it is shown, not that of each check in the file."""
+
+    def make(count: int) -> Any:
+        path = tmp_path / f"checks_{count}.py"
+        path.write_text("".join(f"def f{k}(x):\n    assert x.shape[0] > {k}\n    return x\n" for k in range(count)))
+        space: dict[str, Any] = {}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        return space[f"f{count - 1}"]
+
+    def work(program: Any) -> None:
+        (condition,) = fx.symbolic_trace(program, "f32[B]").graph.conditions()
+        assert "assert x.shape[0] > " in str(condition.reason)
+
+    assert_linear(make, work, 100)
