@@ -282,6 +282,7 @@ _STEMS = {
     "_lanes": "lanes",
     "_columns": "columns",
     "_lane": "lane",
+    "_row": "row",
     "_block": "block",
     "_width": "width",
     "_part": "part",

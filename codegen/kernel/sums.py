@@ -366,11 +366,11 @@ class Columns:
     @staticmethod
     def of(along: Var, most: int) -> Columns:
         """The columns of a row with this variable, at most so many at a time."""
-        row = along.extent
-        if row.constant is not None and row.constant <= COLUMNS:
+        row, least = along.extent, min(most, COLUMNS)
+        if row.constant is not None and row.constant <= least:
             return Columns(Index.of(0), row, row.constant)
-        shared = extremum("max", (row + TASKS - 1) // TASKS, Index.of(COLUMNS))
-        width = extremum("min", shared, Index.of(most)) if most > COLUMNS else Index.of(COLUMNS)
+        shared = extremum("max", (row + TASKS - 1) // TASKS, Index.of(least))
+        width = extremum("min", shared, Index.of(most)) if most > least else Index.of(least)
         before, size = None, most
         if width.constant is not None:
             first = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row))

@@ -40,11 +40,15 @@ MOST_ELEMENTS = 64
 """The most elements of a window if those of adjacent results are not adjacent."""
 WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
-FEW_ADDED, FEW_COMPARED = 9, 4
-"""The most numbers of windows that overlap or have edges that are added, or compared, faster one by one: in rows of a
-known size, for which loops are unrolled."""
+FEW_NUMBERS = 4
+"""The most numbers of windows that overlap or have edges that are faster one by one: in rows of a known size, for which
+loops are unrolled."""
 LONGEST_ROW = 4096
-"""The most columns of windows that are combined at a time."""
+"""The most columns of windows that are combined at a time, of all rows together."""
+ROWS_OF_WINDOWS = 8
+"""How many rows of windows are combined by rows before they are by columns: what is read too early after it was stored,
+in other vectors, is waited for. (Measured for 3 x 3 and images of 13 x 17, 28 x 28 and 112 x 112, relative to a row at
+a time: 0.33, 0.6 and 0.8.)"""
 MOST_STEP = 4
 """The largest distance in memory between what adjacent results read; if they are further apart, SIMD is not faster."""
 
@@ -284,8 +288,8 @@ def _by_columns(
     apart = 0 if step is None else step.constant or 0
     if step is None or apart <= 0 or (columns := Columns.of(along, COLUMNS)).size * apart > LONGEST_ROW:
         return None
-    few = FEW_ADDED if reduction.kind == "sum" else FEW_COMPARED
-    if (apart == 1 or conditions) and along.extent.constant is not None and (height or few + 1) * width <= few:
+    is_small = height is not None and height * width <= FEW_NUMBERS
+    if is_small and along.extent.constant is not None and (apart == 1 or conditions):
         return None  # columns that are read before their stores have ended
     bounds, row_conditions = [], []
     for condition in conditions:
@@ -308,23 +312,29 @@ def _by_columns(
             return None
 
     kind, dtype = reduction.kind, body.dtype.compute
-    size = (columns.size - 1) * apart + width
+    at_once = min(ROWS_OF_WINDOWS, LONGEST_ROW // (columns.size * apart))
+    several = at_once > 1 and len(space) > 2 and not any(space[-2] in b.variables() for b in bounds)
+    turns = Columns.of(space[-2] if several else expr.fresh_var(1), at_once)
+    row = expr.fresh_var(turns.count, "row")
+    moved = {space[-2]: turns.first + row} if several else {}
     combined, column = fresh_local(dtype, "_columns"), expr.fresh_var((columns.count - 1) * step + width, "lane")
+    first = Index.of(row) * column.extent
+    size = turns.size * ((columns.size - 1) * apart + width)
     start, end = span(column, [b.substitute({along: columns.first, across: Index.of(column)}) for b in bounds])
     named: list[Stmt] = []
     start, end = _named(start, named), _named(end, named) if bounds else end
     lane, element = expr.fresh_var(end - start, "lane"), expr.fresh_var(columns.count, "lane")
-    here = Local(dtype, combined.name, (start + lane,))
-    there = expr.substitute_index(body, {along: columns.first, across: start + lane})
+    here = Local(dtype, combined.name, (first + start + lane,))
+    there = expr.substitute_index(body, {along: columns.first, across: start + lane, **moved})
     loop: Stmt = For(lane, (Assign(here, combine(kind, here, there)),), "lanes")
     if row_conditions:
-        loop = If(expr.both(*row_conditions), (loop,))
+        loop = If(expr.substitute_index(expr.both(*row_conditions), moved), (loop,))
 
     def inside(place: Index) -> Expr:
-        return Local(dtype, combined.name, (Index.of(element) * step + place,))
+        return Local(dtype, combined.name, (first + Index.of(element) * step + place,))
 
     def stored(total: Expr) -> Stmt:
-        env = {along: columns.first + element}
+        env = {along: columns.first + element, **moved}
         final = expr.substitute_index(expr.transform(value, lambda n: total if n is reduction else n), env)
         return Store(output, tuple(i.substitute(env) for i in store), final)
 
@@ -340,10 +350,12 @@ def _by_columns(
             For(across, (added,)),
             For(element, (stored(total),), "lanes"),
         ]
-    used = None if columns.used is None else column.extent
+    used = None if columns.used is None and turns.used is None else turns.count * column.extent
     begin = Alloc(combined.name, dtype, neutral(kind, dtype), size, used)
-    statements = [*named, begin, *_loops(rows, [loop]), *last]
-    return _around(space, columns.loop(statements, "parallel" if len(space) == 1 else "serial"))
+    statements = [*named, begin, *_loops([*rows, row], [loop]), *_loops([row], last)]
+    statements = columns.loop(statements, "parallel" if len(space) == 1 else "serial")
+    outer = [*space[:-2], along] if several else space
+    return _around(outer, turns.loop(statements, "independent"))
 
 
 def _at_the_edge(window: _Window, along: Var, first: Index, last: Index, stored: _Stored) -> list[Stmt]:

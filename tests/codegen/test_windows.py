@@ -3,6 +3,7 @@ and the right results, on fixed and named sizes, with windows that stick out on 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_named_sizes(name: str, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     function = fx.compile(POOLS[name], "f32[B,C,H,W]")
     np.testing.assert_allclose(function(values), POOLS[name](values), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["max 3x3 stride 2 padding 1", "mean 3x3 padding 1", "max 9x9 padding 4"])
+def test_several_rows_of_windows(name: str) -> None:
+    """The rows of eight rows of windows, or of those that there are, are combined before the columns of any of them:
+    all rows or some, and of one size or another."""
+    of_names = fx.compile(POOLS[name], "f32[B,C,H,W]", threads=2)
+    assert "block += 8" in "".join(of_names.sources.values())
+    rng = np.random.default_rng(5)
+    for height, width in ((1, 1), (2, 30), (7, 7), (8, 40), (9, 17), (16, 3), (34, 33), (5, 600)):
+        values = rng.standard_normal((2, 2, height, width)).astype(np.float32)
+        values[0, 1, 0, 0], values[1, 0, height // 2, width - 1] = np.nan, np.inf
+        expected = POOLS[name](values)
+        for function in (of_names, fx.compile(POOLS[name], values)):
+            np.testing.assert_allclose(function(values), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("function", [np.sum, np.max, np.mean])
@@ -126,7 +142,7 @@ def test_windows_that_are_far_apart(name: str) -> None:
     with np.errstate(all="ignore"):
         agree(APART[name], x, rungs=("kernel", "c"))
     text = next(iter(fx.compile(APART[name], x="f32[2,3,13,21]").sources.values()))
-    assert "columns[lane]" in text
+    assert re.search(r"columns\[(row\*\d+ \+ )?lane\]", text)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 5, 5), (1, 2, 11, 9), (1, 1, 5, 1300), (1, 3, 10, 1029)])
@@ -135,4 +151,4 @@ def test_windows_that_are_far_apart_of_named_sizes(shape: tuple[int, ...]) -> No
     compiled = fx.compile(lambda x: F.max_pool2d(x, 5), x="f32[1,C,H,W]")
     x = np.random.default_rng(6).standard_normal(shape).astype("f4")
     np.testing.assert_array_equal(compiled(x), F.max_pool2d(x, 5))
-    assert "columns[lane]" in next(iter(compiled.sources.values()))
+    assert "columns[count1*row*5 + lane] =" in next(iter(compiled.sources.values()))
