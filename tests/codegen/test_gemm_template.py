@@ -433,6 +433,30 @@ def test_a_matrix_of_named_sizes_by_a_vector(dtype: str) -> None:
         assert (np.abs(compiled(a, x) - a.astype("f8") @ x.astype("f8")) <= bound + 1e-300).all()
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_named_sizes_that_turn_out_few(dtype: str) -> None:
+    """Few rows, columns or steps of named sizes are computed as those of known sizes are: by dot products, which are a
+    function of their own."""
+    kind = np.dtype(dtype.replace("f32", "f4").replace("f64", "f8"))
+    programs = {
+        lambda x, y: x @ y + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,K,N]"),
+        lambda x, y: x @ y.swapaxes(-1, -2) + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,N,K]"),
+        lambda x, y: x[0] @ y[0].T + 1: (f"{dtype}[B,3,K]", f"{dtype}[B,N,K]"),
+    }
+    rng = np.random.default_rng(5)
+    sizes = [(1, 1, 5), (2, 70, 2), (3, 40, 65), (3, 33, 129), (6, 9, 300), (7, 9, 300), (30, 5, 99), (40, 6, 96)]
+    sizes += [(25, 1, 17), (5, 3, 0), (0, 4, 40), (2, 2, 20000), (12, 2, 9000)]
+    for program, types in programs.items():
+        function = fx.compile(program, *types, backend="c", threads=2)
+        assert re.search(r"if \(.*\) \{\s+k\d_\w+_dots\(", "".join(function.sources.values()))
+        for m, n, k in sizes:
+            m = 3 if "[B,3" in types[0] else m
+            x, y = rng.normal(size=(2, m, k)).astype(kind), rng.normal(size=(2, n, k)).astype(kind)
+            y = np.ascontiguousarray(y.swapaxes(1, 2)) if types[1].endswith("K,N]") else y
+            bound = k * np.finfo(kind).eps * 8 + 1e-6
+            np.testing.assert_allclose(function(x, y), program(x, y), rtol=bound, atol=bound)
+
+
 @pytest.mark.parametrize("k", [1, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dot_products_of_rows(dtype: str, k: int) -> None:

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from fxlite.codegen.c.product.gemm_fused import LEAST_ROWS, cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
+    FEW,
     ITEM_BYTES,
     PACKED_BLOCK,
     PAIR_BYTES,
@@ -32,8 +33,9 @@ from fxlite.codegen.c.product.gemm_spec import (
     packs_b,
     panel_columns,
     reads_strips,
+    when_by_rows,
 )
-from fxlite.codegen.c.product.gemm_strips import render_strips
+from fxlite.codegen.c.product.gemm_strips import Strips
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import (
@@ -45,11 +47,12 @@ from fxlite.codegen.kernel.builder import (
     bare,
     divide_up,
     factors,
+    parameter_names,
     smaller,
     symbol,
     text_of,
 )
-from fxlite.scalar.index import Index, Var, product
+from fxlite.scalar.index import Index, Var, extremum, product
 
 _BLOCK_SIZES = {"a quarter of L2": " * 2", "half of L2": "", "all of L2": " / 2"}
 """The part of the second-level cache for a block of A's rows, and how `count_row_blocks` is told: by the bytes of a
@@ -115,8 +118,9 @@ class _Floats(Product):
         if self.packs_b and (self.cut is not None or not self.packs_whole):
             steps = self.cut.steps_of(self.depth) if self.cut else self.depth
             steps = steps + (spec.b.margin if isinstance(spec.b, WidenedOperand) else 0)
-            panel, own = steps * self.width * self.group, Index.of(0)
-            said = factors((steps, self.width, *[self.group] * (self.group > 1)))
+            width = smaller(spec.n, FEW) if multiplies_rows(spec) else Index.of(self.width)
+            panel, own = steps * width * self.group, Index.of(0)
+            said = factors((steps, width, *[self.group] * (self.group > 1)))
             whose = "For each thread a block of a panel of B and sums, and their size"
             own_sums = self.cut is not None and self.cut.own
             body.comment(f"{whose if own_sums else 'A panel of B for each thread, and its size'} including a gap.")
@@ -459,7 +463,7 @@ def group_of(spec: GemmSpec) -> int:
 
 def _is_read_often(spec: GemmSpec) -> bool:
     """Whether several blocks of rows may read a B that is packed during the call."""
-    if spec.bf16 or spec.batch or not isinstance(spec.b, Operand):
+    if spec.bf16 or spec.batch or multiplies_rows(spec) or not isinstance(spec.b, Operand):
         return False
     m, k = spec.m.constant, spec.k.constant
     return m is None or (m > FEW_ROWS and (k is None or m * k * ITEM_BYTES[spec.ctype] > SMALL_ROWS))
@@ -475,8 +479,21 @@ def _precision(spec: GemmSpec) -> str:
 
 
 def render_gemm(spec: GemmSpec) -> Rendered:
-    """Print the function of one product."""
-    return render_strips(spec) if reads_strips(spec) else _Floats(_joined(spec), None).render()
+    """Print the function of one product. Where sizes that are not known decide whether elements are dot products of
+    rows, that is a function of its own, which the other one calls."""
+    walk = Strips(spec) if reads_strips(spec) else _Floats(_joined(spec), None)
+    when = when_by_rows(spec)
+    if not isinstance(when, str):
+        return walk.render()
+    dots = _Floats(replace(spec, name=f"{spec.name}_dots", by_rows=True), None).render()
+    given = [*parameter_names(spec.parameters), *dots.extra_parameters]
+    walk.body.comment("For these sizes, dot products of rows are faster.")
+    with walk.body.block(f"if ({when})"):
+        walk.body.call(f"{spec.name}_dots", *given)
+        walk.body.put("return;")
+    made = walk.render()
+    workspace = extremum("max", made.workspace, dots.workspace)
+    return replace(made, text=f"{dots.text}\n{made.text}", workspace=workspace)
 
 
 FEW_IN_BATCH, FEW_COLUMNS = 48, 64

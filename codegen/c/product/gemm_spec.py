@@ -17,6 +17,7 @@ All layouts follow that of floats: panels of 32 columns (16 for doubles), a row 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Pointer, Size
+from fxlite.codegen.kernel.builder import Pointer, Size, bare, smaller
 from fxlite.codegen.kernel.text import atom
 from fxlite.scalar.index import Index
 
@@ -277,6 +278,7 @@ class GemmSpec(ProductSpec):
     a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), in which its strides are counted
     split       with bf16 "b": both operands are sums of two bf16, and three products are summed
                 (`pack_b_split`)
+    by_rows     elements are dot products of rows, whatever the sizes
     measured    by subject, which of `alternatives.gemm_decisions` to use instead of the default choice
     """
 
@@ -287,6 +289,7 @@ class GemmSpec(ProductSpec):
     bf16: str = ""
     a_is_bf16: bool = False
     split: bool = False
+    by_rows: bool = False
     measured: Choice = field(default_factory=dict)
 
     @property
@@ -296,6 +299,8 @@ class GemmSpec(ProductSpec):
         syrk)."""
         a, b = self.a, self.b
         if self.row_start is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
+            return False
+        if self.by_rows:
             return False
         more = (self.n - self.m).constant
         if more is None or more < 0:
@@ -343,28 +348,38 @@ def _has_pairs(spec: GemmSpec) -> bool:
     return stride * 2 % 4096 != 0 or at_most(spec.m, 6)
 
 
-FEW = 5
+FEW = 6
 """The most rows of A for which dot products of long rows take less time than packing B, and the most columns of B for
 which they take less than multiplying by a panel's padding. Adding the lanes of a sum takes as long as several
 vectors."""
-ONE_ROW_BYTES, COLUMN_BYTES, ROW_BYTES = 128, 512, 1024
-"""Bytes of a row from which that holds: for one row of A, for few columns of B, for few rows of A."""
+COLUMN_BYTES, ROW_BYTES = 64, 256
+"""Bytes of a row, for each column of B and for each row of A beyond two, from which that holds (measured)."""
 
 
 def multiplies_rows(spec: GemmSpec) -> bool:
-    """Whether elements are dot products of rows along k (`tiles/dots.h`): A's rows are read in place, and so are B's
-    if they lie along k; otherwise columns of B are packed as rows."""
-    b, length = spec.b, spec.k.constant
+    """Whether elements are known to be dot products of rows along k (`tiles/dots.h`): A's rows are read in place, and
+    so are B's if they lie along k; otherwise columns of B are packed as rows."""
+    return spec.by_rows or when_by_rows(spec) is True
+
+
+def when_by_rows(spec: GemmSpec) -> bool | str:
+    """Whether, or in C when, dot products of rows are faster."""
+    b, item = spec.b, ITEM_BYTES[spec.ctype]
     if not isinstance(b, Operand) or spec.bf16 or spec.row_start is not None or spec.a.col_stride != 1:
         return False
-    size = (length or 0) * ITEM_BYTES[spec.ctype]
-    if at_most(spec.n, FEW) and size >= COLUMN_BYTES and not at_most(spec.m, 1):
-        return True
-    if b.row_stride != 1 or b.col_stride == 1:
+    ways = [] if at_most(spec.m, 1) else [_are_few(spec.n, spec.k // (COLUMN_BYTES // item))]
+    if b.row_stride == 1 and b.col_stride != 1:
+        ways.append(_are_few(spec.m, spec.k // (ROW_BYTES // item) + 2))
+    unknown = [way for way in ways if isinstance(way, str)]
+    return True in ways or " || ".join(dict.fromkeys(unknown)) or False
+
+
+def _are_few(size: Index, limit: Index) -> bool | str:
+    """Whether a size is at most ``FEW`` and at most a limit, or the condition in C if that is not known."""
+    if limit == 0 or limit < size or Index.of(FEW) < size:
         return False
-    if at_most(spec.m, 1):
-        return length is None or size >= ONE_ROW_BYTES
-    return at_most(spec.m, FEW) and size >= ROW_BYTES
+    unknown = [bound for bound in (limit, Index.of(FEW)) if not size <= bound]
+    return not unknown or f"{bare(size)} <= {bare(functools.reduce(smaller, unknown))}"
 
 
 STRIP_ROWS = 8

@@ -1,7 +1,7 @@
 """C text of a product of few rows by a large matrix that is read in place, a strip of columns at a time
 (`tiles/strips.h`).
 
-In: a `GemmSpec`. Out: a `Rendered`, as `gemm` makes of other products. Strips are the tasks of the
+In: a `GemmSpec`. Out: the function under construction, as `gemm` has it for other products. Strips are the tasks of the
 threads; the value of an element does not depend on their width.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, LINE, GemmSpec, Operand
 from fxlite.codegen.c.product.gemm_walk import Place, Product, Tile
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Pointer, Rendered, bare, symbol
+from fxlite.codegen.kernel.builder import Pointer, bare, symbol
 from fxlite.scalar.index import Index
 
 STRIP_BYTES = 8 << 10
@@ -22,7 +22,7 @@ stay in the second-level cache (measured: strips of 2 KiB take 1.5 times as long
 _SUM_STEPS = constant("matrix", "SUM_STEPS")
 
 
-class _Strips(Product):
+class Strips(Product):
     """A product by strips."""
 
     def __init__(self, spec: GemmSpec) -> None:
@@ -69,8 +69,3 @@ class _Strips(Product):
 
     def about(self) -> list[str]:
         return ["The right operand is read in place, a strip of columns at a time."]
-
-
-def render_strips(spec: GemmSpec) -> Rendered:
-    """Print the function of one product."""
-    return _Strips(spec).render()

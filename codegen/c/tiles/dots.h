@@ -67,20 +67,14 @@ static TILE_INLINE void step_dots_T(
     }
 }
 
-/* Four or eight dot products over at most SUM_STEPS vectors, the last of which is moved back to
- * end with the row. */
+/* Four or eight dot products over one to SUM_STEPS vectors, the last of which is moved back to end
+ * with the row. */
 static TILE_INLINE void add_dots_T(
     const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T sums[8])
 {
     T_vec sum[8] = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
     int64_t k = 0;
-    if (depth < T_lanes) {
-        for (int e = 0; e < rows * columns; e++)
-            for (sums[e] = 0, k = 0; k < depth; k++)
-                sums[e] += a[e / columns * a_row + k] * b[e % columns * b_row + k];
-        return;
-    }
     for (; k + T_lanes <= depth; k += T_lanes)
         step_dots_T(rows, columns, ~(T_index){0}, a + k, a_row, b + k, b_row, sum);
     if (k < depth) {
@@ -96,17 +90,17 @@ static TILE_INLINE void add_dots_T(
         sum_lanes_T(sum + e, sums + e);
 }
 
-/* Dot products of any depth. The sums of blocks of long ones are added with their rounding errors
- * (Knuth's TwoSum), which are NaN next to an infinity. */
+/* Dot products of any depth from a vector on. The sums of blocks of long ones are added with their
+ * rounding errors (Knuth's TwoSum), which are NaN next to an infinity. */
 static TILE_INLINE void dots_T(
     const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T *restrict tile)
 {
-    const int64_t most = (int64_t)SUM_STEPS * T_lanes;
+    const int64_t most = (int64_t)SUM_STEPS * T_lanes, blocks = (depth + most - 1) / most;
     T sums[8], more[8], left[8] = {0};
-    add_dots_T(rows, columns, depth < most ? depth : most, a, a_row, b, b_row, sums);
-    for (int64_t k = most; k < depth; k += most) {
-        const int64_t steps = depth - k < most ? depth - k : most;
+    add_dots_T(rows, columns, depth / blocks, a, a_row, b, b_row, sums);
+    for (int64_t block = 1; block < blocks; block++) {
+        const int64_t k = block * depth / blocks, steps = (block + 1) * depth / blocks - k;
         add_dots_T(rows, columns, steps, a + k, a_row, b + k, b_row, more);
         for (int e = 0; e < rows * columns; e++) {
             const T sum = sums[e] + more[e], kept = sum - sums[e];
@@ -146,6 +140,40 @@ TILE_FUNCTION static void dots_4x1_T(
     dots_T(4, 1, depth, a, a_row, b, 0, tile);
 }
 
+/* sums[j] = or += the dot product of `steps` steps of a row of A and of row j of B. */
+static TILE_INLINE void add_short_dots_T(
+    const int steps, const int is_first, int columns, const T *a, const T *b, int64_t b_row,
+    T *restrict sums)
+{
+    for (int j = 0; j < columns; j++) {
+        T sum = is_first ? 0 : sums[j];
+        #pragma GCC unroll 4
+        for (int k = 0; k < steps; k++)
+            sum += a[k] * b[j * b_row + k];
+        sums[j] = sum;
+    }
+}
+
+/* The product of a tile of rows that are shorter than a vector: of all columns first 4 steps or
+ * fewer, then 4 at a time. */
+TILE_FUNCTION static void multiply_short_dots_T(
+    int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
+    T *restrict tile)
+{
+    for (int i = 0; i < rows; i++, a += a_row, tile += T_panel) {
+        int64_t k = depth > 0 ? (depth - 1) % 4 + 1 : 0;
+        switch (k) {
+        case 0: add_short_dots_T(0, 1, columns, a, b, b_row, tile); break;
+        case 1: add_short_dots_T(1, 1, columns, a, b, b_row, tile); break;
+        case 2: add_short_dots_T(2, 1, columns, a, b, b_row, tile); break;
+        case 3: add_short_dots_T(3, 1, columns, a, b, b_row, tile); break;
+        default: add_short_dots_T(4, 1, columns, a, b, b_row, tile);
+        }
+        for (; k < depth; k += 4)
+            add_short_dots_T(4, 0, columns, a + k, b + k, b_row, tile);
+    }
+}
+
 /* The product of a tile: tile[i][j] = sum over k of a[i][k] * b[j][k]. The last rows or columns
  * that are multiplied together may repeat some of the earlier ones or, if there are few rows, one
  * row. */
@@ -153,6 +181,10 @@ static inline void multiply_dots_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
     T *restrict tile)
 {
+    if (depth < T_lanes) {
+        multiply_short_dots_T(rows, columns, depth, a, a_row, b, b_row, tile);
+        return;
+    }
     int j = 0;
     for (; j + 4 <= columns || (j < columns && columns >= 4 && rows < 4); j += 4) {
         const int first = j + 4 <= columns ? j : columns - 4;

@@ -1,10 +1,57 @@
 /* mul: f64[2,H,T,T] = permute -> matmul -> mul
  * program.py:1
  * m = T, n = T, k = 8; tiles of TILE_ROWS x 16.
+ * The right operand is read in place. */
+static void k0_mul_dots(const double *restrict x, const double *restrict y, double *restrict mul,
+                        int64_t H, int64_t T, int n_threads)
+{
+    const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t panels = (T + 15) / 16;
+    const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, panels*H*2, n_threads);
+    #pragma omp parallel for collapse(4) schedule(static) num_threads(n_threads) \
+            if (n_threads > 1 && (T + 2)*H*T*16 > PARALLEL_PRODUCTS)
+    for (int64_t batch_0 = 0; batch_0 < 2; ++batch_0) {
+        for (int64_t batch_1 = 0; batch_1 < H; ++batch_1) {
+            for (int64_t row_block = 0; row_block < row_blocks; ++row_block) {
+                for (int64_t panel = 0; panel < panels; ++panel) {
+                    const int64_t column_0 = panel*16;
+                    const int columns = (int)fx_min(T - column_0, 16);
+                    const double *const b_panel = y + ((batch_0*H + batch_1)*T + column_0)*8;
+                    for (int64_t tile_index = row_block*row_tiles / row_blocks;
+                         tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
+                        const int64_t row_0 = tile_index*T / row_tiles;
+                        const int rows = (int)((tile_index + 1)*T / row_tiles - row_0);
+                        double tile[TILE_ROWS*16];
+                        multiply_dots_double(rows, columns, 8,
+                            x + ((batch_0*H + batch_1)*T + row_0)*8, 8, b_panel, 8, tile);
+                        for (int64_t i = 0; i < rows; ++i) {
+                            const int64_t row = row_0 + i;
+                            #pragma omp simd
+                            for (int64_t j = 0; j < columns; ++j) {
+                                const int64_t column = column_0 + j;
+                                mul[((batch_0*H + batch_1)*T + row)*T + column] =
+                                    tile[i*16 + j] * 0.5;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* mul: f64[2,H,T,T] = permute -> matmul -> mul
+ * program.py:1
+ * m = T, n = T, k = 8; tiles of TILE_ROWS x 16.
  * Threads pack the right operand, a panel of 16 columns at a time. */
 static void k0_mul(const double *restrict x, const double *restrict y, double *restrict mul,
                    int64_t H, int64_t T, void *restrict workspace, int n_threads)
 {
+    /* For these sizes, dot products of rows are faster. */
+    if (T <= 1 || T <= 2) {
+        k0_mul_dots(x, y, mul, H, T, n_threads);
+        return;
+    }
     const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;
     const int64_t panels = (T + 15) / 16;
     const int64_t row_blocks = count_row_blocks(row_tiles, TILE_ROWS*64, ((panels + 15) / 16)*H*2,
