@@ -435,20 +435,23 @@ def test_a_matrix_of_named_sizes_by_a_vector(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_named_sizes_that_turn_out_few(dtype: str) -> None:
-    """Few rows, columns or steps of named sizes are computed as those of known sizes are: by dot products, which are a
-    function of their own."""
+    """Few rows, columns or steps of named sizes are computed as those of known sizes are, by dot products or by strips,
+    which are functions of their own."""
     kind = np.dtype(dtype.replace("f32", "f4").replace("f64", "f8"))
     programs = {
         lambda x, y: x @ y + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,K,N]"),
         lambda x, y: x @ y.swapaxes(-1, -2) + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,N,K]"),
         lambda x, y: x[0] @ y[0].T + 1: (f"{dtype}[B,3,K]", f"{dtype}[B,N,K]"),
+        lambda x, y: x[1] @ y[1] + 1: (f"{dtype}[B,3,K]", f"{dtype}[B,K,N]"),
     }
     rng = np.random.default_rng(5)
     sizes = [(1, 1, 5), (2, 70, 2), (3, 40, 65), (3, 33, 129), (6, 9, 300), (7, 9, 300), (30, 5, 99), (40, 6, 96)]
-    sizes += [(25, 1, 17), (5, 3, 0), (0, 4, 40), (2, 2, 20000), (12, 2, 9000)]
+    sizes += [(25, 1, 17), (5, 3, 0), (0, 4, 40), (2, 2, 20000), (12, 2, 9000), (6, 100, 9000), (4, 2100, 9)]
     for program, types in programs.items():
         function = fx.compile(program, *types, backend="c", threads=2)
-        assert re.search(r"if \(.*\) \{\s+k\d_\w+_dots\(", "".join(function.sources.values()))
+        text = "".join(function.sources.values())
+        assert re.search(r"if \(.*\) \{\s+k\d_\w+_rows\(", text)
+        assert ("multiply_strip" in text) == types[1].endswith("K,N]")
         for m, n, k in sizes:
             m = 3 if "[B,3" in types[0] else m
             x, y = rng.normal(size=(2, m, k)).astype(kind), rng.normal(size=(2, n, k)).astype(kind)
@@ -495,7 +498,7 @@ def test_few_columns_of_a_transposed_matrix() -> None:
         x, y = (np.random.default_rng(n).normal(size=(*batch, k, size)) for size in (m, n))
         program = lambda x, y: np.tanh(x.swapaxes(-1, -2) @ y + 1)  # noqa: E731
         function = fx.compile(program, x, y, threads=2)
-        assert n == 1 or f"multiply_strip_double({n}, " in "".join(function.sources.values())
+        assert n == 1 or f"multiply_strip_double({n}, 1, " in "".join(function.sources.values())
         np.testing.assert_allclose(function(x, y), program(x, y), rtol=1e-11, atol=1e-11)
 
 

@@ -14,8 +14,10 @@ needs, and the parameters it takes beyond the caller's. The arithmetic is in the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fxlite.codegen.c.product.gemm_fused import LEAST_ROWS, cut_of, fused_call, fused_tile, is_fused, long_reason
 from fxlite.codegen.c.product.gemm_spec import (
@@ -34,6 +36,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     panel_columns,
     reads_strips,
     when_by_rows,
+    when_by_strips,
 )
 from fxlite.codegen.c.product.gemm_strips import Strips
 from fxlite.codegen.c.product.gemm_walk import FEW_ROWS, MOST_TILES, Place, Product, Tile
@@ -479,21 +482,21 @@ def _precision(spec: GemmSpec) -> str:
 
 
 def render_gemm(spec: GemmSpec) -> Rendered:
-    """Print the function of one product. Where sizes that are not known decide whether elements are dot products of
-    rows, that is a function of its own, which the other one calls."""
+    """Print the function of one product. Where sizes that are not known decide how it is computed, other ways are
+    functions of their own, which this one calls."""
     walk = Strips(spec) if reads_strips(spec) else _Floats(_joined(spec), None)
-    when = when_by_rows(spec)
-    if not isinstance(when, str):
-        return walk.render()
-    dots = _Floats(replace(spec, name=f"{spec.name}_dots", by_rows=True), None).render()
-    given = [*parameter_names(spec.parameters), *dots.extra_parameters]
-    walk.body.comment("For these sizes, dot products of rows are faster.")
-    with walk.body.block(f"if ({when})"):
-        walk.body.call(f"{spec.name}_dots", *given)
-        walk.body.put("return;")
+    others: list[Rendered] = []
+    for plan, when in (("rows", when_by_rows(spec)), ("strips", when_by_strips(spec))):
+        if isinstance(when, str):
+            name = f"{spec.name}_{plan}"
+            other = render_gemm(replace(spec, name=name, plan=plan))
+            with walk.body.block(f"if ({when})"):
+                walk.body.call(name, *parameter_names(spec.parameters), *other.extra_parameters)
+                walk.body.put("return;")
+            others.append(other)
     made = walk.render()
-    workspace = extremum("max", made.workspace, dots.workspace)
-    return replace(made, text=f"{dots.text}\n{made.text}", workspace=workspace)
+    workspace = functools.reduce(partial(extremum, "max"), [other.workspace for other in others], made.workspace)
+    return replace(made, text="\n".join(part.text for part in (*others, made)), workspace=workspace)
 
 
 FEW_IN_BATCH, FEW_COLUMNS = 48, 64

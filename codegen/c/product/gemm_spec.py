@@ -278,7 +278,8 @@ class GemmSpec(ProductSpec):
     a_is_bf16   with bf16 "b": A is stored as bf16 (uint16_t), in which its strides are counted
     split       with bf16 "b": both operands are sums of two bf16, and three products are summed
                 (`pack_b_split`)
-    by_rows     elements are dot products of rows, whatever the sizes
+    plan        "rows" or "strips" for a product that is computed by dot products of rows or by strips (`gemm_strips`)
+                whatever the sizes; "" where they decide
     measured    by subject, which of `alternatives.gemm_decisions` to use instead of the default choice
     """
 
@@ -289,7 +290,7 @@ class GemmSpec(ProductSpec):
     bf16: str = ""
     a_is_bf16: bool = False
     split: bool = False
-    by_rows: bool = False
+    plan: str = ""
     measured: Choice = field(default_factory=dict)
 
     @property
@@ -300,7 +301,7 @@ class GemmSpec(ProductSpec):
         a, b = self.a, self.b
         if self.row_start is not None or self.bf16 or not isinstance(b, Operand) or at_most(self.m, SMALL):
             return False
-        if self.by_rows:
+        if self.plan:
             return False
         more = (self.n - self.m).constant
         if more is None or more < 0:
@@ -359,12 +360,14 @@ COLUMN_BYTES, ROW_BYTES = 64, 256
 def multiplies_rows(spec: GemmSpec) -> bool:
     """Whether elements are known to be dot products of rows along k (`tiles/dots.h`): A's rows are read in place, and
     so are B's if they lie along k; otherwise columns of B are packed as rows."""
-    return spec.by_rows or when_by_rows(spec) is True
+    return when_by_rows(spec) is True
 
 
 def when_by_rows(spec: GemmSpec) -> bool | str:
     """Whether, or in C when, dot products of rows are faster."""
     b, item = spec.b, ITEM_BYTES[spec.ctype]
+    if spec.plan:
+        return spec.plan == "rows"
     if not isinstance(b, Operand) or spec.bf16 or spec.row_start is not None or spec.a.col_stride != 1:
         return False
     ways = [] if at_most(spec.m, 1) else [_are_few(spec.n, spec.k // (COLUMN_BYTES // item))]
@@ -382,19 +385,31 @@ def _are_few(size: Index, limit: Index) -> bool | str:
     return not unknown or f"{bare(size)} <= {bare(functools.reduce(smaller, unknown))}"
 
 
-STRIP_ROWS = 8
-"""The most rows for which reading and writing sums takes less time than packing the matrix."""
+STRIP_ROWS, FEW_STRIP_ROWS = 8, 6
+"""The most rows for which reading and writing sums takes less time than packing the matrix: if their number is known,
+and otherwise."""
 
 LINE = 32
 """The width of a strip is a multiple of this number of columns."""
 
 
 def reads_strips(spec: GemmSpec) -> bool:
-    """Whether B is read in place, row by row, a strip of columns at a time (`gemm_strips`)."""
+    """Whether B is known to be read in place, row by row, a strip of columns at a time (`gemm_strips`)."""
+    return when_by_strips(spec) is True
+
+
+def when_by_strips(spec: GemmSpec) -> bool | str:
+    """Whether, or in C when, reading strips is faster."""
+    if spec.plan:
+        return spec.plan == "strips"
     if not isinstance(spec.b, Operand) or spec.bf16 or spec.row_start is not None or multiplies_rows(spec):
         return False
     n = spec.n.constant
-    return spec.b.col_stride == 1 and at_most(spec.m, STRIP_ROWS) and (n is None or n >= LINE)
+    if spec.b.col_stride != 1 or (n is not None and n < LINE):
+        return False
+    if spec.m.constant is None and not Index.of(FEW_STRIP_ROWS) < spec.m:
+        return f"{bare(spec.m)} <= {FEW_STRIP_ROWS}"
+    return at_most(spec.m, STRIP_ROWS)
 
 
 def packs_b(spec: GemmSpec) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, LINE, GemmSpec, Operand
+from fxlite.codegen.c.product.gemm_spec import FEW_STRIP_ROWS, ITEM_BYTES, LINE, GemmSpec, Operand
 from fxlite.codegen.c.product.gemm_walk import Place, Product, Tile
 from fxlite.codegen.c.tiles.library import constant
-from fxlite.codegen.kernel.builder import Pointer, bare, symbol
+from fxlite.codegen.kernel.builder import Pointer, bare, smaller, symbol
 from fxlite.scalar.index import Index
 
 STRIP_BYTES = 8 << 10
@@ -46,7 +46,8 @@ class Strips(Product):
 
     def declare(self) -> None:
         parts = 1 if self.spec.k <= _SUM_STEPS else 3
-        share = self.spec.m * (self.widest + LINE) * parts
+        rows = self.spec.m if self.spec.m.constant is not None else smaller(self.spec.m, FEW_STRIP_ROWS)
+        share = rows * (self.widest + LINE) * parts
         self.body.comment("The sums of a strip for each thread.")
         self.allot("sums", self.spec.ctype, self.n_threads * share, self.kind.item_bytes)
         self.own_sums = Pointer("sums") + (symbol("this_thread()") if self.threads else Index.of(0)) * share
@@ -64,7 +65,9 @@ class Strips(Product):
             (spec.a.start(0), spec.a.row_stride, spec.a.col_stride),
             (spec.b.start(0, column_0), spec.b.row_stride),
         )
-        body.call(f"multiply_strip_{spec.ctype}", spec.m, columns, spec.k, *left, *right, total, apart)
+        known = [spec.m, 1] if spec.m.constant is not None else [spec.m]
+        name = "multiply_strip" if len(known) > 1 else "multiply_strip_of_rows"
+        body.call(f"{name}_{spec.ctype}", *known, columns, spec.k, *left, *right, total, apart)
         self.finish(at)
 
     def about(self) -> list[str]:

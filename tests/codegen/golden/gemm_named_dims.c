@@ -2,7 +2,7 @@
  * program.py:1
  * m = T, n = T, k = 8; tiles of TILE_ROWS x 16.
  * The right operand is read in place. */
-static void k0_mul_dots(const double *restrict x, const double *restrict y, double *restrict mul,
+static void k0_mul_rows(const double *restrict x, const double *restrict y, double *restrict mul,
                         int64_t H, int64_t T, int n_threads)
 {
     const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;
@@ -47,9 +47,8 @@ static void k0_mul_dots(const double *restrict x, const double *restrict y, doub
 static void k0_mul(const double *restrict x, const double *restrict y, double *restrict mul,
                    int64_t H, int64_t T, void *restrict workspace, int n_threads)
 {
-    /* For these sizes, dot products of rows are faster. */
     if (T <= 1 || T <= 2) {
-        k0_mul_dots(x, y, mul, H, T, n_threads);
+        k0_mul_rows(x, y, mul, H, T, n_threads);
         return;
     }
     const int64_t row_tiles = (T + TILE_ROWS - 1) / TILE_ROWS;

@@ -14,7 +14,7 @@ static void k0_matmul(const float *restrict x, const float *restrict y, float *r
         const int64_t columns = fx_min(strip, 48 - column_0);
         float *const total = sums;
         const int64_t apart = strip + 32;
-        multiply_strip_float(1, columns, 64, x, 64, 1, y + column_0, 48, total, apart);
+        multiply_strip_float(1, 1, columns, 64, x, 64, 1, y + column_0, 48, total, apart);
         #pragma omp simd
         for (int64_t j = 0; j < columns; ++j) {
             const int64_t column = column_0 + j;
