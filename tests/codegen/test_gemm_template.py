@@ -438,26 +438,43 @@ def test_named_sizes_that_turn_out_few(dtype: str) -> None:
     """Few rows, columns or steps of named sizes are computed as those of known sizes are, by dot products or by strips,
     which are functions of their own."""
     kind = np.dtype(dtype.replace("f32", "f4").replace("f64", "f8"))
-    programs = {
-        lambda x, y: x @ y + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,K,N]"),
-        lambda x, y: x @ y.swapaxes(-1, -2) + 1: (f"{dtype}[B,M,K]", f"{dtype}[B,N,K]"),
-        lambda x, y: x[0] @ y[0].T + 1: (f"{dtype}[B,3,K]", f"{dtype}[B,N,K]"),
-        lambda x, y: x[1] @ y[1] + 1: (f"{dtype}[B,3,K]", f"{dtype}[B,K,N]"),
-    }
+    by_columns, by_rows = f"{dtype}[B,K,N]", f"{dtype}[B,N,K]"
+    programs = [
+        (lambda x, y: x @ y + 1, "M,K", by_columns, ("rows", "strips")),
+        (lambda x, y: x @ y.swapaxes(-1, -2) + 1, "M,K", by_rows, ("rows",)),
+        (lambda x, y: x[0] @ y[0].T + 1, "3,K", by_rows, ("rows",)),
+        (lambda x, y: x[1] @ y[1] + 1, "3,K", by_columns, ("rows",)),
+        (lambda x, y: np.tanh(x @ y), "M,K", by_columns, ("rows", "strips", "turned")),
+        (lambda x, y: np.tanh(x @ y.swapaxes(-1, -2)), "M,K", by_rows, ("rows", "turned")),
+        (lambda x, y: x.swapaxes(-1, -2) @ y, "K,M", by_columns, ("strips", "turned")),
+    ]
     rng = np.random.default_rng(5)
     sizes = [(1, 1, 5), (2, 70, 2), (3, 40, 65), (3, 33, 129), (6, 9, 300), (7, 9, 300), (30, 5, 99), (40, 6, 96)]
     sizes += [(25, 1, 17), (5, 3, 0), (0, 4, 40), (2, 2, 20000), (12, 2, 9000), (6, 100, 9000), (4, 2100, 9)]
-    for program, types in programs.items():
-        function = fx.compile(program, *types, backend="c", threads=2)
+    sizes += [(70, 6, 3), (33, 2, 0), (65, 4, 33)]
+    for program, left, right, ways in programs:
+        function = fx.compile(program, f"{dtype}[B,{left}]", right, backend="c", threads=2)
         text = "".join(function.sources.values())
-        assert re.search(r"if \(.*\) \{\s+k\d_\w+_rows\(", text)
-        assert ("multiply_strip" in text) == types[1].endswith("K,N]")
+        assert ways == tuple(way for way in ("rows", "strips", "turned") if re.search(rf"\{{\s+k\d_\w+_{way}\(", text))
         for m, n, k in sizes:
-            m = 3 if "[B,3" in types[0] else m
+            m = 3 if left == "3,K" else m
             x, y = rng.normal(size=(2, m, k)).astype(kind), rng.normal(size=(2, n, k)).astype(kind)
-            y = np.ascontiguousarray(y.swapaxes(1, 2)) if types[1].endswith("K,N]") else y
+            x = np.ascontiguousarray(x.swapaxes(1, 2)) if left == "K,M" else x
+            y = np.ascontiguousarray(y.swapaxes(1, 2)) if right == by_columns else y
             bound = k * np.finfo(kind).eps * 8 + 1e-6
             np.testing.assert_allclose(function(x, y), program(x, y), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("n", [2, 6])
+def test_functions_of_few_columns(n: int, k: int) -> None:
+    """They are computed for the rows of the product in lanes."""
+    x, y, w = (np.random.default_rng(n).normal(size=size).astype("f4") for size in ((70, k), (k, n), (n, k)))
+    for program, right in ((lambda x, y: np.tanh(x @ y), y), (lambda x, w: np.tanh(x @ w.T), w)):
+        function = fx.compile(program, x, right)
+        kernel = "".join(function.sources.values()).partition("static void k0")[2].partition("\n}")[0]
+        assert (f"[column*{n} + " in kernel) == (k < 16 * n)
+        np.testing.assert_allclose(function(x, right), program(x, right), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 16, 33, 64, 130, 257])

@@ -483,15 +483,18 @@ def _precision(spec: GemmSpec) -> str:
 
 def render_gemm(spec: GemmSpec) -> Rendered:
     """Print the function of one product. Where sizes that are not known decide how it is computed, other ways are
-    functions of their own, which this one calls."""
+    functions of their own, which this one calls: one of them, if it has few columns, the transposed product."""
     walk = Strips(spec) if reads_strips(spec) else _Floats(_joined(spec), None)
     others: list[Rendered] = []
-    for plan, when in (("rows", when_by_rows(spec)), ("strips", when_by_strips(spec))):
+    ways = [(replace(spec, name=f"{spec.name}_rows", plan="rows", turned=None), when_by_rows(spec))]
+    ways.append((replace(spec, name=f"{spec.name}_strips", plan="strips", turned=None), when_by_strips(spec)))
+    if spec.turned is not None:
+        ways.append((spec.turned, f"{bare(spec.n)} <= {FEW}"))
+    for way, when in ways:
         if isinstance(when, str):
-            name = f"{spec.name}_{plan}"
-            other = render_gemm(replace(spec, name=name, plan=plan))
+            other = render_gemm(way)
             with walk.body.block(f"if ({when})"):
-                walk.body.call(name, *parameter_names(spec.parameters), *other.extra_parameters)
+                walk.body.call(way.name, *parameter_names(spec.parameters), *other.extra_parameters)
                 walk.body.put("return;")
             others.append(other)
     made = walk.render()

@@ -280,6 +280,7 @@ class GemmSpec(ProductSpec):
                 (`pack_b_split`)
     plan        "rows" or "strips" for a product that is computed by dot products of rows or by strips (`gemm_strips`)
                 whatever the sizes; "" where they decide
+    turned      the transposed product, which is faster for few columns, if their number is not known
     measured    by subject, which of `alternatives.gemm_decisions` to use instead of the default choice
     """
 
@@ -291,6 +292,7 @@ class GemmSpec(ProductSpec):
     a_is_bf16: bool = False
     split: bool = False
     plan: str = ""
+    turned: GemmSpec | None = None
     measured: Choice = field(default_factory=dict)
 
     @property
@@ -385,6 +387,9 @@ def _are_few(size: Index, limit: Index) -> bool | str:
     return not unknown or f"{bare(size)} <= {bare(functools.reduce(smaller, unknown))}"
 
 
+MANY_ROWS = 32
+"""The least rows that are columns of the transposed product: those of a panel."""
+
 STRIP_ROWS, FEW_STRIP_ROWS = 8, 6
 """The most rows for which reading and writing sums takes less time than packing the matrix: if their number is known,
 and otherwise."""
@@ -410,6 +415,18 @@ def when_by_strips(spec: GemmSpec) -> bool | str:
     if spec.m.constant is None and not Index.of(FEW_STRIP_ROWS) < spec.m:
         return f"{bare(spec.m)} <= {FEW_STRIP_ROWS}"
     return at_most(spec.m, STRIP_ROWS)
+
+
+def plan_of_turned(spec: GemmSpec) -> str:
+    """The plan of the transposed product, if it is faster for few columns; "" otherwise. Whole rows of a transposed A
+    are then read in place, and an epilogue that has no form for vectors is computed for the rows of a tile in lanes, of
+    which its few columns would fill a part."""
+    known, many = spec.n.constant, spec.m.constant is None or spec.m.constant >= MANY_ROWS
+    if spec.bf16 or not many or multiplies_rows(spec) or reads_strips(spec) or not (known is None or known <= FEW):
+        return ""
+    if spec.a.row_stride == 1 and spec.a.col_stride != 1:
+        return "strips" if known is None else ""
+    return "rows" if spec.vectors is None and spec.a.col_stride == 1 else ""
 
 
 def packs_b(spec: GemmSpec) -> bool:

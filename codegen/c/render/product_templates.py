@@ -30,6 +30,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     packed_integers_size,
     packed_rows,
     packed_size,
+    plan_of_turned,
 )
 from fxlite.codegen.c.render.alternatives import NO_CHOICE, Choice, gemm_decisions
 from fxlite.codegen.c.render.template_parts import (
@@ -97,19 +98,29 @@ def render_gemm_node(
         return "", print_vectors(statements, buffers, along, sums, count, halves=parts == 1)
 
     parameters = emitter.parameters([p.a.buffer], [*packed] or [p.b.buffer])
-    spec = GemmSpec(
-        name=name,
-        ctype=ctype,
-        parameters=parameter_list(parameters, packed),
-        b=right,
-        vectors=vectors_of(p, emitter, vectors),
-        comment=described(group, choice),
-        bf16=bf16,
-        split=bool(bf16) and parts == 2,
-        a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
-        measured=choice,
-        **product_fields(c, p, emitter),
-    )
+
+    def spec_of(p: MatrixProduct, right: Operand | PackedOperand, plan: str = "") -> GemmSpec:
+        return GemmSpec(
+            name=f"{name}_turned" if plan else name,
+            ctype=ctype,
+            parameters=parameter_list(parameters, packed),
+            b=right,
+            vectors=vectors_of(p, emitter, vectors),
+            comment=described(group, choice),
+            bf16=bf16,
+            split=bool(bf16) and parts == 2,
+            a_is_bf16=c.buffer(p.a.buffer).dtype.name == "bf16",
+            plan=plan,
+            measured=choice,
+            **product_fields(c, p, emitter),
+        )
+
+    spec = spec_of(p, right)
+    if isinstance(right, Operand) and p.m is not None and (plan := plan_of_turned(spec)):
+        turned = replace(p, a=p.b, b=p.a, m=p.n, n=p.m)
+        other = spec_of(turned, strided_operand(p.a, c.buffer(p.a.buffer), k, p.m, p.batch_index), plan)
+        is_known = n.extent.constant is not None
+        spec = replace(other, name=name) if is_known else replace(spec, turned=other)
     rendered = render_gemm(spec)
     return template_function(name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec)))
 
