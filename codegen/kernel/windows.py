@@ -40,9 +40,9 @@ MOST_ELEMENTS = 64
 """The most elements of a window if those of adjacent results are not adjacent."""
 WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
-FEW_NUMBERS = 4
-"""The most numbers of windows that overlap or have edges that are faster one by one: in rows of a known size, for which
-loops are unrolled."""
+FEW_ADDED, FEW_COMPARED = 9, 4
+"""The most numbers of windows that overlap or have edges that are added, or compared, faster one by one: in rows of a
+known size, for which loops are unrolled."""
 LONGEST_ROW = 4096
 """The most columns of windows that are combined at a time, of all rows together."""
 ROWS_OF_WINDOWS = 8
@@ -288,8 +288,8 @@ def _by_columns(
     apart = 0 if step is None else step.constant or 0
     if step is None or apart <= 0 or (columns := Columns.of(along, COLUMNS)).size * apart > LONGEST_ROW:
         return None
-    is_small = height is not None and height * width <= FEW_NUMBERS
-    if is_small and along.extent.constant is not None and (apart == 1 or conditions):
+    few = FEW_ADDED if reduction.kind == "sum" else FEW_COMPARED
+    if (apart == 1 or conditions) and along.extent.constant is not None and (height or few + 1) * width <= few:
         return None  # columns that are read before their stores have ended
     bounds, row_conditions = [], []
     for condition in conditions:
