@@ -3,7 +3,6 @@ and the right results, on fixed and named sizes, with windows that stick out on 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -142,7 +141,7 @@ def test_windows_that_are_far_apart(name: str) -> None:
     with np.errstate(all="ignore"):
         agree(APART[name], x, rungs=("kernel", "c"))
     text = next(iter(fx.compile(APART[name], x="f32[2,3,13,21]").sources.values()))
-    assert re.search(r"columns\[(row\*\d+ \+ )?lane\]", text)
+    assert "columns[lane]" in text
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 5, 5), (1, 2, 11, 9), (1, 1, 5, 1300), (1, 3, 10, 1029)])
@@ -151,4 +150,4 @@ def test_windows_that_are_far_apart_of_named_sizes(shape: tuple[int, ...]) -> No
     compiled = fx.compile(lambda x: F.max_pool2d(x, 5), x="f32[1,C,H,W]")
     x = np.random.default_rng(6).standard_normal(shape).astype("f4")
     np.testing.assert_array_equal(compiled(x), F.max_pool2d(x, 5))
-    assert "columns[count1*row*5 + lane] =" in next(iter(compiled.sources.values()))
+    assert "columns[lane] =" in next(iter(compiled.sources.values()))
