@@ -160,6 +160,55 @@ def test_of_matrices(program: Any) -> None:
             same(jitted(x.copy()), program(x.copy()))
 
 
+def last_three(x: Any) -> Any:
+    recent, total, i = deque([0.0], maxlen=3), 0.0, 0
+    while x[i] > -2.5 and i < 5:
+        recent.append(x[i])
+        total += sum(recent) * len(recent)
+        i += 1
+    return recent, recent.copy(), total
+
+
+def first_two(x: Any) -> Any:
+    recent = deque([0.0], maxlen=2)
+    for value in x:
+        if value > 0:
+            recent.appendleft(value)
+    return recent, recent[0], len(recent)
+
+
+def not_kept(x: Any) -> Any:
+    nothing: Any = deque(maxlen=0)
+    many = deque([0.0], maxlen=1000)
+    for value in x:
+        if value > 0:
+            many.append(value)
+            nothing.append(value)
+    return many, len(nothing)
+
+
+@pytest.mark.parametrize("program", [last_three, first_two, not_kept])
+def test_deques_that_forget(program: Any) -> None:
+    for backend in ("python", "c"):
+        jitted = fx.jit(program, backend=backend)
+        for x in (floats(9), floats(9, seed=2), -np.abs(floats(9)), np.abs(floats(9))):
+            result, expected = jitted(x), program(x)
+            same(result, expected)
+            assert [v.maxlen for v in result if isinstance(v, deque)] == [
+                v.maxlen for v in expected if isinstance(v, deque)
+            ]
+
+    def shortened(x: Any) -> Any:
+        found, i = deque([0.0]), 0
+        while x[i] > -2.5 and i < 5:
+            found.append(x[i])
+            i += 1
+        return deque(found, 2)
+
+    with pytest.raises(TraceError, match="the number of elements of a deque is known only when the program runs"):
+        fx.jit(shortened)(floats(9))
+
+
 def test_a_stack() -> None:
     for backend in ("python", "c"):
         jitted = fx.jit(sorted_by_a_stack, backend=backend)

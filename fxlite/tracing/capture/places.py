@@ -229,4 +229,5 @@ def mutated_by(function: Any, args: Sequence[Any]) -> Any:
     if owner is None or getattr(function, "__name__", "") not in _MUTATES:
         return None
     owner = args[0] if isinstance(owner, ModuleType) and args else owner
-    return owner if isinstance(owner, (list, dict, set, bytearray, deque)) else None
+    is_changed = isinstance(owner, (list, dict, set, bytearray, deque))
+    return owner if is_changed and getattr(owner, "maxlen", None) != 0 else None  # a deque of no elements stays empty

@@ -173,15 +173,26 @@ class Rows:
         may_grow(self.owner)
         return rows_of(self.owner)  # type: ignore[return-value]
 
+    def _dropped(self, at_start: bool) -> Rows:
+        """These rows, without the element at one end of a deque that has as many as its maxlen allows."""
+        most = getattr(self.owner, "maxlen", None)
+        full = most is not None and self.count >= most
+        if not is_traced(full) and not full:
+            return self
+        dropped = _number(self.tracer, lookup("cast")(full, "i64")) if is_traced(full) else 1
+        first = (self.first + dropped) % self.room if at_start else self.first
+        self.set(first, self.count - dropped)
+        return rows_of(self.owner)  # type: ignore[return-value]
+
     def add(self, value: Any) -> None:
         """Append an element."""
-        rows = self._with_room()
+        rows = self._dropped(True)._with_room()
         place = rows._end()
         rows.put(place, value)
         rows.set(rows.first, place + 1)
 
     def add_first(self, value: Any) -> None:
-        rows = self._with_room()
+        rows = self._dropped(False)._with_room()
         count = rows._end()
         rows.set((rows.first + (rows.room - 1)) % rows.room, count + 1)
         rows_of(self.owner).put(0, value)  # type: ignore[union-attr]
@@ -234,6 +245,10 @@ class Rows:
         if not is_traced(there):
             there = self.tracer.constant(there)
         return [array[there] for array in self.in_order()]
+
+    def emptied(self) -> Any:
+        """A list, deque or set like the one that has these rows, without elements."""
+        return deque(maxlen=getattr(self.owner, "maxlen", None)) if self.kind is deque else self.kind()
 
     def copy(self, owner: Any) -> Rows:
         """The same elements, for another list."""
@@ -456,7 +471,10 @@ def into_rows(
             "not known",
             "give it its first element before the loop",
         )
+    most = getattr(owner, "maxlen", None)
     size = max(room, tracer.room, before.room if before is not None else 0)
+    if most is not None and most <= size:  # an element that is added takes the place of the one at the other end
+        room = size = max(most, before.room if before is not None else 1)
     while size < len(contents):
         size *= 2
     arrays = [
@@ -647,7 +665,7 @@ def _clear(flow: Any, rows: Rows) -> None:
 
 
 def _copied(flow: Any, rows: Rows) -> Any:
-    made = rows.kind()
+    made = rows.emptied()
     place_of(made).set([rows.copy(made)])
     return flow.made(made)
 
@@ -888,9 +906,12 @@ def result_of(rows: Rows) -> Any:
 
 def listed(rows: Rows) -> Callable[[Any], Any]:
     """A function that converts such a result to the list that the program returns."""
-    form, kind = rows.form, rows.kind
+    form, made = rows.form, rows.emptied()
 
     def finish(found: Any) -> Any:
-        return kind(form.listed((found,) if len(form.kinds) == 1 else found))
+        whole = made.copy()
+        add = whole.update if isinstance(whole, set) else whole.extend
+        add(form.listed((found,) if len(form.kinds) == 1 else found))
+        return whole
 
     return finish
