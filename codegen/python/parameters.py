@@ -14,9 +14,11 @@ from typing import Any
 
 from fxlite.base.outside_text import docstring, python_string
 from fxlite.graph.graph import Graph
-from fxlite.graph.pytree import Interface, Structure, fits
+from fxlite.graph.pytree import NAMED, Interface, Structure, fits
 from fxlite.show.text.pretty import type_text
 
+#: The kinds of structures that are a :class:`Record`.
+_RECORDS = ("dataclass", "namedtuple", "first")
 _STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
 
 
@@ -73,7 +75,7 @@ def _size(structure: Structure) -> int:
 
 
 def _part(kind: str, text: str, key: Any) -> str:
-    if kind in ("dataclass", "namedtuple"):
+    if kind in NAMED:
         return f"{text}.{key}"
     return f"{text}[{python_string(key) if isinstance(key, str) else repr(key)}]"
 
@@ -128,18 +130,18 @@ def _rebuilt(structure: Structure, value: Any) -> Any:
         return value
     values = value.values() if isinstance(value, dict) else value
     made = [_rebuilt(child, v) for child, v in zip(structure.children, values)]
-    if structure.class_name or structure.kind == "first":
+    if structure.kind in _RECORDS:
         return Record(structure, tuple(made))
-    if structure.kind == "dict":
+    if structure.kind in ("dict", "namespace"):
         return dict(zip(structure.keys, made))
-    return made if structure.kind == "list" else tuple(made)
+    return made if structure.kind in ("list", "deque") else tuple(made)
 
 
 def records_in(value: Any) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Kind, name and fields of the classes in a result."""
     if isinstance(value, Record):
         form, value = value.structure, value.values
-        if form.class_name:
+        if form.kind != "first":
             yield form.kind, form.class_name.rpartition(":")[2].rpartition(".")[2], form.keys
     elif hasattr(value, "_fields"):
         yield "namedtuple", type(value).__name__, value._fields
@@ -159,8 +161,8 @@ def types_of(graph: Graph) -> Iterator[tuple[str, str]]:
         if structure.kind == "constant":
             return repr(structure.value)
         inner = [nested(child) for child in structure.children]
-        if structure.kind in ("tuple", "list", "namedtuple"):
-            return listed(inner, "[]" if structure.kind == "list" else "()")
+        if structure.kind in ("tuple", "list", "deque", "namedtuple"):
+            return listed(inner, "[]" if structure.kind in ("list", "deque") else "()")
         pairs = (f"{key}: {text}" for key, text in zip(structure.keys, inner))
         return "{" + ", ".join(pairs) + "}"
 

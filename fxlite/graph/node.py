@@ -64,7 +64,7 @@ def immutable(value: Any) -> Any:
     """``value`` with immutable lists and dicts in the place of its lists and dicts."""
     if isinstance(value, tuple):
         items = tuple(map(immutable, value))
-        return type(value)(*items) if hasattr(value, "_fields") else items
+        return tuple.__new__(type(value), items) if hasattr(value, "_fields") else items
     if isinstance(value, list):
         return immutable_list(map(immutable, value))
     if isinstance(value, dict):
@@ -97,7 +97,7 @@ def map_aggregate(a: Any, fn: Callable[[Any], Any]) -> Any:
     dicts of the result are immutable."""
     if isinstance(a, tuple):
         items = [map_aggregate(v, fn) for v in a]
-        return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+        return tuple.__new__(type(a), items) if hasattr(a, "_fields") else tuple(items)
     if isinstance(a, list):
         return immutable_list(map_aggregate(v, fn) for v in a)
     if isinstance(a, dict):
@@ -121,7 +121,7 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     if kind is tuple:
         return tuple([function(v) if v.__class__ is Node else map_nodes(v, function) for v in value])
     if isinstance(value, tuple):
-        return kind(*(map_nodes(v, function) for v in value))
+        return tuple.__new__(kind, [map_nodes(v, function) for v in value])
     if isinstance(value, list):
         return [map_nodes(v, function) for v in value]
     if isinstance(value, dict):

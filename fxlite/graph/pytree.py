@@ -1,4 +1,4 @@
-"""Nested inputs and results: dicts, tuples, lists, dataclasses and named tuples of arrays.
+"""Nested inputs and results: dicts, tuples, lists, deques, namespaces, dataclasses and named tuples of arrays.
 
 In: the inputs and results of a program. Out: :class:`Structure`, the form of one nested value, and
 :class:`Interface`, the form of a whole call. The graph itself is flat: it has one placeholder for
@@ -7,7 +7,7 @@ how the result is put together.
 
 Structures are data. A saved structure names its classes, but loading it imports nothing: a class is
 found only if this process has traced with it or called :func:`register_class`. Otherwise a dict stands
-for a dataclass, and a tuple for a named tuple.
+for a dataclass, a tuple for a named tuple, and a plain dict, list or tuple for one of a class derived from it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import inspect
 import itertools
 import keyword
 import re
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,21 @@ from fxlite.types.tensor_type import TensorType
 #: Types of values that a structure may contain as they are.
 CONSTANTS = (bool, int, float, complex, str, type(None))
 
+#: The kinds of containers whose parts a program reads as attributes.
+NAMED = ("dataclass", "namedtuple", "namespace")
+#: The kinds of containers that a program can change.
+CHANGEABLE = ("dict", "list", "deque", "namespace")
+#: The class of a container of a kind if it is none that is derived from it.
+_PLAIN = {"dict": dict, "list": list, "tuple": tuple, "deque": deque, "namespace": SimpleNamespace}
+#: The classes that know how to fill an object of a class that is derived from them.
+_BASES = (defaultdict, OrderedDict, *_PLAIN.values())
+#: The kind of the plain value, in a graph's output node, of a container of another kind.
+_IN_PLACE = {"namedtuple": "tuple", "dataclass": "dict", "first": "tuple", "deque": "list", "namespace": "dict"}
+
 #: The deepest nesting of containers in a value.
 _DEEPEST = 100
 
-_CLASSES: dict[str, type] = {}
+_CLASSES: dict[str, type] = {f"collections:{cls.__name__}": cls for cls in (Counter, OrderedDict)}
 
 
 class _Placeholder:
@@ -54,9 +66,10 @@ class Structure:
     """The form of a nested value.
 
     ``kind`` is "leaf" (an array; ``name`` is the target of its placeholder), "constant" (``value``),
-    one of "tuple", "list", "dict", "namedtuple" and "dataclass", which have ``keys`` and ``children``,
-    or "first": the first elements of an array along the axis ``value`` (None: 0), with the array and the
-    number of elements as children. Values of other classes, which list their parts in
+    one of "tuple", "list", "dict", "deque", "namespace", "namedtuple" and "dataclass", which have ``keys`` and
+    ``children``, or "first": the first elements of an array along the axis ``value`` (None: 0), with the array and the
+    number of elements as children. ``value`` is also the default_factory of a dict and the maxlen of a deque, and
+    ``cls`` the class of a container, if it is not that of its kind. Values of other classes, which list their parts in
     ``__fx_children__``, occur in inputs only."""
 
     kind: str
@@ -81,8 +94,8 @@ class Structure:
 
     @property
     def has_class(self) -> bool:
-        """True if it contains a dataclass, a named tuple, or a part of an array."""
-        return bool(self.class_name) or self.kind == "first" or any(c.has_class for c in self.children)
+        """True if it contains a part of an array, or anything other than plain dicts, lists and tuples."""
+        return bool(self.class_name) or self.kind in _IN_PLACE or any(c.has_class for c in self.children)
 
 
 LEAF = Structure("leaf")
@@ -101,14 +114,16 @@ class _Like:
 
 
 def _step(kind: str, path: str, key: Any) -> str:
-    return f"{path}.{key}" if kind in ("dataclass", "namedtuple") else f"{path}[{key!r}]"
+    return f"{path}.{key}" if kind in NAMED else f"{path}[{key!r}]"
 
 
 def register_class(cls: type) -> type:
-    """Let loaded graphs take and return instances of a dataclass or named tuple. Tracing with such a
-    class registers it. Raises ArgumentError for any other class."""
-    if _kind_of_class(cls) is None:
-        raise ArgumentError(f"{cls.__qualname__} is neither a dataclass nor a named tuple")
+    """Let loaded graphs take and return instances of a dataclass, a named tuple, or a class derived from dict, list
+    or tuple. Tracing with such a class registers it. Raises ArgumentError for any other class."""
+    if _kind_of_class(cls) is None or cls in _PLAIN.values():
+        raise ArgumentError(
+            f"{cls.__qualname__} is neither a dataclass nor a named tuple, nor is it derived from dict, list or tuple"
+        )
     _CLASSES[_class_name(cls)] = cls
     return cls
 
@@ -116,7 +131,10 @@ def register_class(cls: type) -> type:
 def _kind_of_class(cls: type) -> str | None:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return "namedtuple"
-    return "dataclass" if dataclasses.is_dataclass(cls) else None
+    found = next((kind for kind, plain in _PLAIN.items() if issubclass(cls, plain)), None)
+    if cls is MappingProxyType:
+        return "dict"
+    return "dataclass" if found is None and dataclasses.is_dataclass(cls) else found
 
 
 def _class_name(cls: type) -> str:
@@ -134,14 +152,16 @@ def children_of(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     kind = value.__class__
     if hasattr(kind, "__fx_children__"):
         return value.__fx_children__()  # type: ignore[no-any-return]
-    if isinstance(value, dict):
+    if isinstance(value, (dict, MappingProxyType)):
         return "dict", tuple(value), tuple(value.values())
     if isinstance(value, tuple):
         if hasattr(kind, "_fields"):
             return "namedtuple", _fields(kind, "namedtuple"), value
         return "tuple", range(len(value)), value
-    if isinstance(value, list):
-        return "list", range(len(value)), value
+    if isinstance(value, (list, deque)):
+        return "list" if isinstance(value, list) else "deque", range(len(value)), value
+    if isinstance(value, SimpleNamespace):
+        return "namespace", tuple(vars(value)), tuple(vars(value).values())
     if dataclasses.is_dataclass(kind) and not isinstance(value, TensorType):
         keys = _fields(kind, "dataclass")
         return "dataclass", keys, [getattr(value, k) for k in keys]
@@ -153,6 +173,18 @@ def contents_of(value: Any) -> Sequence[Any]:
     consists of several parts."""
     found = None if hasattr(value.__class__, "__fx_children__") else children_of(value)
     return () if found is None else found[2]
+
+
+def is_changeable(value: Any) -> bool:
+    """Whether a program can change a container."""
+    kind = (children_of(value) or ("",))[0]
+    return kind in CHANGEABLE or (kind == "dataclass" and not value.__dataclass_params__.frozen)
+
+
+def part_of(value: Any, key: Any) -> Any:
+    """The part of a container with one of its keys."""
+    found = children_of(value)
+    return getattr(value, key) if found is not None and found[0] in NAMED else value[key]
 
 
 def structure_of(
@@ -172,15 +204,73 @@ def structure_of(
     around = _within(value, path, around)
     if kind == "dict":
         for key in own_keys:
-            if not isinstance(key, CONSTANTS):
-                raise ArgumentError(f"{path}: the key {key!r} of a dict must be text or a number")
+            if not _is_key(key):
+                raise ArgumentError(
+                    f"{path}: the key {key!r} of a dict is a {type(key).__name__}; use texts, numbers of Python, "
+                    "int(key), or tuples of these"
+                )
     children = tuple(structure_of(v, _step(kind, path, k), leaf, (*keys, k), around) for k, v in zip(own_keys, values))
     if hasattr(value, "__fx_rebuilt__"):
         return Structure(kind, "", _Like(value), tuple(own_keys), children)
-    if kind in ("namedtuple", "dataclass"):
-        cls = register_class(value.__class__)
-        return Structure(kind, "", None, tuple(own_keys), children, _class_name(cls), cls)
-    return Structure(kind, "", value.axis or None if kind == "first" else None, tuple(own_keys), children)
+    if kind == "first":
+        return Structure(kind, "", value.axis or None, tuple(own_keys), children)
+    cls = value.__class__
+    if cls is _PLAIN.get(kind):
+        return Structure(kind, "", extra_of(value), tuple(own_keys), children)
+    if kind in _PLAIN and kind != "namespace" and getattr(value, "__dict__", None):
+        raise ArgumentError(
+            f"{path} is a {cls.__qualname__}, a {kind} with attributes of its own ({', '.join(vars(value))}), which "
+            f"would get lost where it is taken apart; use a plain {kind}, and pass the attributes beside it"
+        )
+    register_class(cls)
+    return Structure(kind, "", extra_of(value), tuple(own_keys), children, _class_name(cls), cls)
+
+
+def _is_key(key: Any) -> bool:
+    """Whether a key of a dict can be part of a structure."""
+    return all(map(_is_key, key)) if type(key) is tuple else isinstance(key, CONSTANTS)
+
+
+def extra_of(value: Any) -> Any:
+    """What a container has besides its parts."""
+    return value.maxlen if isinstance(value, deque) else getattr(value, "default_factory", None)
+
+
+def rebuilt(value: Any, parts: Sequence[Any]) -> Any:
+    """A container of the same class as ``value`` with the same keys and other parts."""
+    if hasattr(value, "__fx_rebuilt__"):
+        return value.__fx_rebuilt__(parts)
+    found = children_of(value)
+    assert found is not None
+    return _made(found[0], value.__class__, extra_of(value), found[1], parts)
+
+
+def with_parts(value: Any, of_part: Callable[[Any], Any]) -> Any:
+    """A container of the user's program with ``of_part(part)`` in place of each part; the value itself if that changes
+    nothing, or if it is no container."""
+    parts = contents_of(value)
+    made = [*map(of_part, parts)]
+    return value if all(one is other for one, other in zip(parts, made)) else rebuilt(value, made)
+
+
+def _made(kind: str, cls: Any, extra: Any, keys: Sequence[Any], parts: Sequence[Any]) -> Any:
+    """A container of a class, made without calling an ``__init__`` of the program, as copies are."""
+    if kind == "dataclass" and _has_own_init(cls):
+        return cls(**dict(zip(keys, parts)))
+    if kind in ("tuple", "namedtuple"):
+        return tuple.__new__(cls, parts)
+    if cls is MappingProxyType:
+        return cls(dict(zip(keys, parts)))
+    base: Any = object if kind == "dataclass" else next(base for base in _BASES if issubclass(cls, base))
+    made = base.__new__(cls)
+    if kind in NAMED:
+        for name, part in zip(keys, parts):
+            object.__setattr__(made, name, part)
+    elif kind == "dict":
+        base.__init__(made, *((extra,) if base is defaultdict else ()), zip(keys, parts))
+    else:
+        base.__init__(made, parts, *((extra,) if kind == "deque" else ()))
+    return made
 
 
 def leaves(value: Any, path: str = "", around: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -231,19 +321,10 @@ def _assemble(structure: Structure, values: list[Any]) -> Any:
         return structure.value.value.__fx_rebuilt__(values)
     if kind == "first":
         return values[0][(*(slice(None),) * (structure.value or 0), slice(int(values[1])))]
-    if kind == "list":
-        return values
-    if kind == "dict" or (kind == "dataclass" and cls is None):
-        return dict(zip(structure.keys, values))
-    if kind == "tuple" or cls is None:
-        return tuple(values)
-    fields = dict(zip(structure.keys, values))
-    if kind == "dataclass" and not _has_own_init(cls):
-        made: Any = object.__new__(cls)
-        for name, value in fields.items():
-            object.__setattr__(made, name, value)
-        return made
-    return cls(**fields)
+    if cls is None:  # a loaded graph does not know the class
+        stands_for = _IN_PLACE.get(kind, kind) if structure.class_name else kind
+        kind, cls = stands_for, _PLAIN[stands_for]
+    return _made(kind, cls, structure.value, structure.keys, values)
 
 
 def _has_own_init(cls: type) -> bool:
@@ -253,18 +334,19 @@ def _has_own_init(cls: type) -> bool:
 
 
 def plain(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """``value`` with dicts for its dataclasses and ``leaf(v)`` for each value that is not a container:
-    the form that an output node holds."""
+    """``value`` with ``leaf(v)`` for each value that is not a container, in plain dicts, lists and tuples: the form
+    that an output node holds."""
     found = children_of(value)
     if found is None:
         return leaf(value)
     kind, keys, values = found
     mapped = [plain(v, leaf) for v in values]
-    if kind in ("dict", "dataclass"):
+    if kind == "namedtuple":
+        return _made(kind, value.__class__, None, keys, mapped)
+    kind = _IN_PLACE.get(kind, kind)
+    if kind == "dict":
         return dict(zip(keys, mapped))
-    if hasattr(value, "__fx_children__"):
-        return tuple(mapped)
-    return value.__class__(*mapped) if kind == "namedtuple" else value.__class__(mapped)
+    return mapped if kind == "list" else tuple(mapped)
 
 
 def fits(structure: Structure, value: Any) -> bool:
@@ -274,17 +356,16 @@ def fits(structure: Structure, value: Any) -> bool:
     found = children_of(value)
     if found is None:
         return False
-    shape = {"namedtuple": "tuple", "dataclass": "dict", "first": "tuple"}
-    same_kind = shape.get(structure.kind, structure.kind) == shape.get(found[0], found[0])
-    if not same_kind or len(found[2]) != len(structure.children):
+    kind = _IN_PLACE.get(structure.kind, structure.kind)
+    if kind != _IN_PLACE.get(found[0], found[0]) or len(found[2]) != len(structure.children):
         return False
-    if structure.kind in ("dict", "dataclass") and tuple(found[1]) != structure.keys:
+    if kind == "dict" and tuple(found[1]) != structure.keys:
         return False
     return all(fits(c, v) for c, v in zip(structure.children, found[2]))
 
 
 def rebuild(structure: Structure, value: Any) -> Any:
-    """The program's result from the plain value of the output node, with dataclasses and named tuples."""
+    """The program's result, with the containers of the program, from the plain value of the output node."""
     if not structure.has_class:
         return value
     values = value.values() if isinstance(value, dict) else value
@@ -306,13 +387,12 @@ def take_apart(structure: Structure, value: Any, path: str) -> Iterator[tuple[st
         return
     found = children_of(value)
     wanted = structure.class_name.rpartition(":")[2] or structure.kind
-    stands_for = {"namedtuple": "tuple", "dataclass": "dict"}.get(structure.kind)
     # a value whose class a loaded graph does not know may be given as the dict or tuple that it returns
-    accepted = (structure.kind, stands_for if structure.cls is None else None)
+    accepted = (structure.kind, _IN_PLACE.get(structure.kind) if structure.cls is None else None)
     if found is None or found[0] not in accepted:
         raise ArgumentError(f"{path} must be a {wanted}, not {_short(value)}")
     _, keys, values = found
-    if structure.kind in ("tuple", "list", "namedtuple"):
+    if structure.kind in ("tuple", "list", "deque", "namedtuple"):
         if len(values) != len(structure.children):
             raise ArgumentError(f"{path} must have {number_of(len(structure.children), 'item')}, not {len(values)}")
         given = dict(zip(structure.keys, values))
@@ -519,7 +599,9 @@ def to_data(interface: Interface) -> Any:
     def structure(s: Structure | None) -> Any:
         if s is None:
             return None
-        return (s.kind, s.name, s.value, s.keys, tuple(map(structure, s.children)), s.class_name)
+        is_plain = isinstance(s.value, CONSTANTS)  # else it is the default_factory of a dict
+        own = (s.value, s.class_name) if is_plain else (None, "")
+        return (s.kind, s.name, own[0], s.keys, tuple(map(structure, s.children)), own[1])
 
     parameters = tuple((name, kind, structure(s)) for name, kind, s in interface.parameters)
     baked = tuple(map(_baked_data, interface.baked))
@@ -548,19 +630,20 @@ def from_data(data: Any) -> Interface:
         kind, name, constant, keys, children, class_name = value
         if kind not in _KINDS or not isinstance(constant, CONSTANTS):
             raise FileFormatError(f"{kind!r} is not a kind of structure")
-        has_class = kind in ("namedtuple", "dataclass")
+        needs_class = kind in ("namedtuple", "dataclass")
+        has_class = needs_class or (class_name != "" and kind in _PLAIN)
         if name != "" and not (kind == "leaf" and is_name(name)):
             raise FileFormatError(f"{name!r} cannot be the name of an input")
         if not (_CLASS.fullmatch(class_name) if has_class else class_name == ""):
             raise FileFormatError(f"{class_name!r} cannot be the name of a class")
-        if len(keys) != len(children) or (has_class and not all(map(is_name, keys))):
+        if len(keys) != len(children) or (kind in NAMED and not all(map(is_name, keys))):
             raise FileFormatError(f"the keys of a {kind} do not fit what is in it")
         if kind == "first" and (len(children) != 2 or not (constant is None or type(constant) is int)):
             raise FileFormatError("a part of an array has two parts")
-        if kind in ("tuple", "list") and tuple(keys) != tuple(range(len(keys))):
+        if kind in ("tuple", "list", "deque") and tuple(keys) != tuple(range(len(keys))):
             raise FileFormatError(f"the keys of a {kind} are not 0, 1, ...")
         cls = _CLASSES.get(class_name)
-        if cls is not None and (_kind_of_class(cls) != kind or _fields(cls, kind) != tuple(keys)):
+        if cls is not None and (_kind_of_class(cls) != kind or (needs_class and _fields(cls, kind) != tuple(keys))):
             cls = None
         inner = tuple(map(structure, children))
         return Structure(kind, name, constant, tuple(keys), inner, class_name, cls)
@@ -603,7 +686,7 @@ def _baked(data: Any) -> Baked:
     return Baked(place, name, kind, value, text)
 
 
-_KINDS = ("leaf", "constant", "tuple", "list", "dict", "namedtuple", "dataclass", "first")
+_KINDS = ("leaf", "constant", *_PLAIN, "namedtuple", "dataclass", "first")
 _CLASS = re.compile(r"[\w.]+:[\w.<>]+")  # module and qualified name
 _ONE_BY_ONE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
 _POSITIONS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -618,7 +618,7 @@ def freeze(value: Any, depth: int = 0) -> Any:
         return dtypes.dtype(value)
     if isinstance(value, np.ndarray):
         return tuple(freeze(v) for v in value.tolist())
-    return value
+    return dtypes.plain_number(value)
 
 
 def number_or_type(value: Any) -> Any:

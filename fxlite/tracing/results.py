@@ -7,6 +7,8 @@ convert.
 
 from __future__ import annotations
 
+import copy
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +25,18 @@ from fxlite.types.shapes import NamedDim
 
 Finish = Callable[[Any], Any]
 
+#: Classes of values that programs return beside arrays, and that do not depend on these.
+_CONSTANTS = (*pytree.CONSTANTS, bytes, enum.Enum, np.generic, np.dtype, np.ufunc, type)
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value that is no array and no container of arrays is known while tracing, and the same in all calls."""
+    if isinstance(value, (set, frozenset)):
+        return all(map(is_constant, value))
+    if isinstance(value, (slice, range)):
+        return all(map(is_constant, (value.start, value.stop, value.step)))
+    return isinstance(value, _CONSTANTS) or value is Ellipsis
+
 
 def finish_of(value: Any) -> Finish | None:
     """The function that converts the result of a call; see the docstring of the module."""
@@ -35,7 +49,7 @@ def finish_of(value: Any) -> Finish | None:
         return _as_number if number or (number is None and value._node.op != "placeholder") else np.asarray
     if isinstance(value, np.generic):
         return _as_number
-    if isinstance(value, (*NUMBERS, NamedDim)):
+    if type(value) in (*NUMBERS, NamedDim):
         return _as_python
     if isinstance(value, OneText):
         texts = [*value.tracer.texts]
@@ -45,33 +59,35 @@ def finish_of(value: Any) -> Finish | None:
     rows = growing.rows_of(value)
     if rows is not None:
         return growing.listed(rows)
-    if isinstance(value, str):
-        return lambda _: value
+    if is_constant(value):
+        return lambda _: copy.copy(value)
     parts = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)
     if parts is None:  # also for selected elements, which are an array
         return None
     kind, keys, values = parts
     found = {key: finish for key, finish in zip(keys, map(finish_of, values)) if finish is not None}
-    return _Parts(kind in ("dataclass", "namedtuple"), found) if found else None
+    return _Parts(kind, found) if found else None
 
 
 class _Parts:
     """Converts the parts of a nested result in place: the result belongs to the call."""
 
-    def __init__(self, named: bool, finishes: dict[Any, Finish]) -> None:
-        self.named, self.finishes = named, finishes
+    def __init__(self, kind: str, finishes: dict[Any, Finish]) -> None:
+        self.kind, self.finishes = kind, finishes
 
     def __call__(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            if self.named:
-                return value._replace(**{k: f(getattr(value, k)) for k, f in self.finishes.items()})  # type: ignore[attr-defined]
-            return tuple([self.finishes[k](part) if k in self.finishes else part for k, part in enumerate(value)])
-        for key, finish in self.finishes.items():
-            if self.named:
-                object.__setattr__(value, key, finish(getattr(value, key)))
-            else:
+        if type(value) is dict or self.kind in ("list", "deque"):
+            for key, finish in self.finishes.items():
                 value[key] = finish(value[key])
-        return value
+            return value
+        if self.kind == "dataclass":
+            for key, finish in self.finishes.items():
+                object.__setattr__(value, key, finish(getattr(value, key)))
+            return value
+        found = pytree.children_of(value)
+        assert found is not None
+        keys, parts = found[1:]
+        return pytree.rebuilt(value, [self.finishes[k](v) if k in self.finishes else v for k, v in zip(keys, parts)])
 
 
 def _as_number(value: Any) -> Any:

@@ -51,6 +51,7 @@ from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import TooMuchKnown, fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
 from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, too_large, unless
+from fxlite.tracing.capture.rounds import Rounds
 from fxlite.tracing.inputs import (
     PLAIN,
     Inputs,
@@ -65,7 +66,7 @@ from fxlite.tracing.inputs import (
 from fxlite.tracing.nonempty import guards_of_call
 from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
-from fxlite.tracing.results import Finish, finish_of
+from fxlite.tracing.results import Finish, finish_of, is_constant
 from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.selections.growing import FIRST_ROOM, holds_rows
@@ -315,13 +316,13 @@ class Tracer(Capturing):
             return self.size_as_tensor(value, dtypes.int64)
         if isinstance(value, (tuple, list)):
             mapped = [self.create_arg(v) for v in value]
-            if hasattr(value, "_fields"):
-                return type(value)(*mapped)
-            return tuple(mapped) if isinstance(value, tuple) else mapped
+            if isinstance(value, tuple):
+                return pytree.rebuilt(value, mapped) if hasattr(value, "_fields") else tuple(mapped)
+            return mapped
         if isinstance(value, dict):
             return {k: self.create_arg(v) for k, v in value.items()}
         if isinstance(value, dtypes.NUMBERS):
-            return value
+            return dtypes.plain_number(value)
         if hasattr(value, "__fx_create_arg__"):
             return value.__fx_create_arg__(self)
         raise self.error(f"a {type(value).__name__} cannot be used as a tensor", "use arrays and numbers")
@@ -925,7 +926,7 @@ class Tracer(Capturing):
                 parts = pytree.children_of(value)
                 if parts is not None and tuple(parts[1]) == structure.keys:
                     for key, part, child in zip(structure.keys, parts[2], structure.children):
-                        is_field = parts[0] in ("dataclass", "namedtuple")
+                        is_field = parts[0] in pytree.NAMED
                         compare(child, part, f"{path}.{key}" if is_field else f"{path}[{key!r}]")
                     return
             found.append(path)
@@ -940,9 +941,9 @@ class Tracer(Capturing):
         is_tensor = value is None or is_traced(value) or isinstance(value, (np.ndarray, np.generic, NamedDim, *NUMBERS))
         if is_tensor or hasattr(value, "__fx_create_arg__"):
             return number_as_array(value)
-        if isinstance(value, str) and self.is_finished:
+        if self.is_finished and is_constant(value):
             unknown = [name for name in (UNKNOWN_TEXT, *self.graph.input_dims) if name in str(value)]
-            if unknown:
+            if isinstance(value, str) and unknown:
                 raise self.error(
                     f"the program returns a text of a value that is not known while tracing, {value!r} ({unknown[-1]})",
                     "return the values, and make the text after the call",
@@ -950,8 +951,9 @@ class Tracer(Capturing):
                 )
             return None
         shown = f", {value!r}" if isinstance(value, str) else ""
+        name = "zip, enumerate or another iterator" if isinstance(value, Rounds) else type(value).__name__
         raise self.error(
-            f"a {type(value).__name__} cannot be used as a tensor, and the program returns one{shown}",
+            f"a {name} cannot be used as a tensor, and the program returns one{shown}",
             "return arrays and numbers, in tuples, lists, dicts or dataclasses, and make other objects after the call",
             location=self._definition,
         )

@@ -19,6 +19,7 @@ import inspect
 import types
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +43,8 @@ ATOMS = frozenset((*_NUMBERS, str, bytes, type(None), type(Ellipsis), slice, ran
 #: The attributes in which a module keeps its members.
 _HELD = ("_parameters", "_buffers", "_modules")
 _FUNCTIONS = (types.FunctionType, types.MethodType)
+#: Classes of the standard library whose objects hold values that a program reads.
+_CONTAINERS = (dict, list, tuple, deque, types.MappingProxyType, types.SimpleNamespace, functools.partial)
 
 
 def number_key(value: Any) -> Any:
@@ -137,16 +140,25 @@ class _Items:
 
 
 def _items_of(value: Any) -> Mapping[Any, Any]:
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, (list, tuple)):
-        return dict(enumerate(value))
-    attributes: dict[str, Any] = vars(value)
+    attributes = _attributes_of(value)
+    found = pytree.children_of(value) if isinstance(value, _CONTAINERS) else None
+    if found is not None:
+        return {**attributes, **dict(zip(*found[1:]))}
+    if isinstance(value, functools.partial):
+        return {"func": value.func, "args": value.args, "keywords": value.keywords}
     if isinstance(value, Module):  # with the names by which a program reads them
         held = [attributes.get(name, {}) for name in _HELD]
         rest = {name: part for name, part in attributes.items() if name not in _HELD}
         return {**rest, **held[0], **held[1], **held[2]}
     return attributes
+
+
+def _attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object, with those for which its classes have slots."""
+    slots = [vars(base).get("__slots__", ()) for base in type(value).__mro__]
+    names = {name for own in slots for name in ([own] if isinstance(own, str) else own)} - {"__dict__", "__weakref__"}
+    found = {name: getattr(value, name) for name in sorted(names) if hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
 
 
 def _changed(path: str, old: Any, new: Any) -> str:
@@ -175,15 +187,16 @@ def freeze(value: Any, seen: dict[int, Any]) -> _Frozen | _Items:
         return _frozen_array(value)
     if id(value) in seen or isinstance(value, (type, types.ModuleType, enum.Enum)):
         return _same(value)
-    if isinstance(value, (set, frozenset)):
-        copy = kind(value)
+    if isinstance(value, (set, frozenset, bytearray, array)):
+        copy = value[:] if isinstance(value, (bytearray, array)) else kind(value)
         return _Frozen(lambda new: type(new) is kind and new == copy, lambda path, new: _changed(path, copy, new))
     is_object = _is_object(value)
-    if not is_object and kind not in (dict, list, tuple):
+    if not is_object and not isinstance(value, _CONTAINERS):
         return _same(value, getattr(value, "__code__", None))
     seen[id(value)] = value
     items = {key: freeze(part, seen) for key, part in _items_of(value).items()}
-    step = "{}.{}" if is_object else "{}[{!r}]"
+    named = is_object or isinstance(value, (types.SimpleNamespace, functools.partial))
+    step = "{}.{}" if named else "{}[{!r}]"
     return _Items(_reference(value) if is_object else None, kind, items, step)
 
 
@@ -199,7 +212,7 @@ def _is_object(value: Any) -> bool:
     """Whether a value is an object of the program or a module, whose attributes matter."""
     if isinstance(value, Module):
         return True
-    if not hasattr(value, "__dict__") or isinstance(value, (*_FUNCTIONS, type)):
+    if isinstance(value, (*_FUNCTIONS, type)):
         return False
     return any(is_program(f.__code__.co_filename) for f in _methods(type(value)))
 
@@ -227,7 +240,7 @@ class ReadState:
         self._seen: dict[int, Any] = {}
         self._read: dict[tuple[int, str], tuple[str, Callable[[], Any], _Frozen | _Items]] = {}
         self._code: set[Any] = set()
-        if _is_object(function):
+        if _is_object(function) or isinstance(function, functools.partial):
             self._note(id(function), "self", _reference(function))
         self._reach(function)
         for name, value in objects.items():
@@ -283,7 +296,7 @@ class ReadState:
             elif _is_object(here):
                 ways.append(type(here))
                 ways += self._held(here)
-            elif type(here) in (list, tuple, dict):
+            elif isinstance(here, _CONTAINERS):
                 ways += [p for p in _items_of(here).values() if not isinstance(p, np.ndarray)]
             if callable(inner):
                 ways.append(inner)
@@ -380,7 +393,8 @@ def key_of(value: Any, arrays: list[Any]) -> Any:
     found = pytree.children_of(value)
     if found is not None:
         form, keys, values = found
-        return form, kind, tuple(keys), tuple(key_of(v, arrays) for v in values)
+        own = () if kind in (list, tuple, dict) else (pytree.extra_of(value),)
+        return form, kind, tuple(keys), tuple(key_of(v, arrays) for v in values), *own
     try:
         hash(value)
     except TypeError:

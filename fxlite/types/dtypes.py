@@ -35,6 +35,12 @@ Number: TypeAlias = bool | int | float | complex
 NUMBERS = (bool, int, float, complex)
 
 
+def plain_number(value: Any) -> Any:
+    """A number of a class that is derived from int, float or complex as one of these; any other value unchanged."""
+    base = next((kind for kind in NUMBERS if isinstance(value, kind)), None)
+    return value if base in (None, type(value)) else base(value)
+
+
 @dataclass(frozen=True, eq=False)
 class DType:
     """One data type. There is one object for each, so they are compared by identity.

@@ -3,14 +3,18 @@ the result of another version."""
 
 from __future__ import annotations
 
+import array
+import copy
+import functools
 import gc
 import threading
 import types
 import warnings
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -363,6 +367,90 @@ def test_changed_globals_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         agrees(call, reads_globals, x)
         agrees(call, reads_globals, x)
     assert [v.reason for v in call.versions] == [reason for _, reason in changes]
+
+
+class Slots:
+    __slots__ = ("gain",)
+
+    def __init__(self, gain: float) -> None:
+        self.gain = gain
+
+    def scaled(self, x: Any) -> Any:
+        return x * self.gain
+
+
+def scaled(table: Any, x: Any) -> Any:
+    return x * table[0]
+
+
+class Version(NamedTuple):
+    table: Any
+    number: int
+
+
+READ: dict[str, Any] = {
+    "OrderedDict": OrderedDict(gain=2.0),
+    "deque": deque([2.0]),
+    "namespace": types.SimpleNamespace(gain=2.0),
+    "named tuple": Version(np.array([2.0]), 1),
+    "bytearray": bytearray([2]),
+    "array": array.array("d", [2.0]),
+    "partial": functools.partial(scaled, TABLE),
+    "slots": Slots(2.0),
+}
+CONTENTS: list[tuple[str, Callable[[Any, Any], Any], Callable[[Any], Any]]] = [
+    ("OrderedDict", lambda own, x: x * own["gain"], lambda own: own.update(gain=5.0)),
+    ("deque", lambda own, x: x * own[0], lambda own: own.append(own.popleft() + 3)),
+    ("namespace", lambda own, x: x * own.gain, lambda own: setattr(own, "gain", 5.0)),
+    ("named tuple", lambda own, x: x * own.table[0], lambda own: own.table.__setitem__(0, 5.0)),
+    ("bytearray", lambda own, x: x * own[0], lambda own: own.__setitem__(0, 5)),
+    ("array", lambda own, x: x * own[0], lambda own: own.__setitem__(0, 5.0)),
+    ("partial", lambda own, x: own(x), lambda own: own.args[0].__setitem__(0, 15.0)),
+    ("slots", lambda own, x: own.scaled(x), lambda own: setattr(own, "gain", 5.0)),
+]
+
+
+@pytest.mark.parametrize(("name", "read", "change"), CONTENTS, ids=[name for name, _, _ in CONTENTS])
+def test_changed_contents_of_containers_are_seen(name: str, read: Any, change: Any) -> None:
+    own, x = READ[name], values(4)
+
+    def program(x: Any) -> Any:
+        return read(own, x)
+
+    call = python(program)
+    agrees(call, program, x)
+    change(own)
+    agrees(call, program, x)
+    assert len(call.versions) == 2
+
+
+def test_a_partial_function_is_looked_into() -> None:
+    table, x = np.ones(2), values(3)
+    call = python(functools.partial(scaled, table))
+    np.testing.assert_array_equal(call(x), x)
+    table[0] = 3.0
+    np.testing.assert_array_equal(call(x), x * 3)
+
+
+def test_arrays_in_deques_and_namespaces_are_inputs() -> None:
+    def program(queue: Any, own: Any) -> Any:
+        own.a *= 2
+        return queue[0] * own.k + own.a
+
+    call = python(program)
+    for number in range(3):
+        given = [deque([values(3), values(2)]), types.SimpleNamespace(a=np.full(3, float(number)), k=2)]
+        own = copy.deepcopy(given)
+        np.testing.assert_array_equal(call(*given), program(*own))
+        np.testing.assert_array_equal(given[1].a, own[1].a)
+    assert len(call.versions) == 1
+
+    def replaces(own: Any) -> Any:
+        own.a = own.a * 2
+        return own.a.sum()
+
+    with pytest.raises(TraceError, match=r"changes own\.a, which belongs to the caller"):
+        python(replaces)(types.SimpleNamespace(a=values(3)))
 
 
 def test_changed_code_closures_and_modules_are_seen() -> None:

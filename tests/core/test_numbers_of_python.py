@@ -3,7 +3,9 @@ and items of lists at computed positions. They take the dtype of the array, as b
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,24 @@ def test_a_list_at_a_computed_position_is_not_changed() -> None:
         with pytest.raises(TraceError, match="a list is changed that another variable may name") as caught:
             fx.symbolic_trace(program, "f32[6]")
         assert "instead: " in str(caught.value)
+
+
+@dataclasses.dataclass
+class Item:
+    n: int
+
+
+@pytest.mark.parametrize("kind", [Item, SimpleNamespace])
+def test_an_object_that_is_one_of_two_is_not_changed(kind: Any) -> None:
+    def program(x: Any) -> Any:
+        one, other = kind(n=1), kind(n=2)
+        best = one if x[0] > 0 else other
+        best.n = 7
+        return x * one.n + other.n
+
+    with pytest.raises(TraceError, match=f"a {kind.__name__} is changed that another variable may name") as caught:
+        fx.symbolic_trace(program, "f32[6]")
+    assert "best = copy.copy(current)" in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", ["python", "c"])

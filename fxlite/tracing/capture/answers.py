@@ -24,6 +24,7 @@ import numpy as np
 from fxlite.base.errors import DTypeError
 from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
+from fxlite.graph import pytree
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
 from fxlite.tracing.capture.texts import OneText
@@ -292,7 +293,7 @@ def item_at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
     first = values[0]
     if all(isinstance(v, (tuple, list)) and type(v) is type(first) and len(v) == len(first) for v in values):
         parts = [item_at(tracer, part, place) for part in zip(*values)]
-        made = type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        made = pytree.rebuilt(first, parts)
         if type(first) is list:  # a change of one of them would have to show in the other
             tracer.one_of_several.update((id(value), value) for value in (made, *values))
             tracer.needs_flow = tracer.was_asked = True  # captured control flow sees changes of lists

@@ -417,15 +417,7 @@ def truth(value: Any, what: str) -> bool:
 
 def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
     found = pytree.children_of(value)
-    if found is None:
-        return function(value)
-    _, keys, values = found
-    mapped = [_mapped(v, function) for v in values]
-    if isinstance(value, dict):
-        return dict(zip(keys, mapped))
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(mapped)
-    return type(value)(**dict(zip(keys, mapped)))
+    return function(value) if found is None else pytree.rebuilt(value, [_mapped(v, function) for v in found[2]])
 
 
 def _copied(value: Any) -> Any:

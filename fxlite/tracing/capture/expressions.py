@@ -482,12 +482,14 @@ class Expressions(Caller):
     def delete_attribute(self, owner: Any, name: str) -> None:
         """``del owner.name``"""
         region = _region()
+        _refuse_several(owner)
         if region is not None and not region.owns(owner):
             note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
         delattr(owner, name)
 
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         region = _region()
+        _refuse_several(owner)
         is_write = is_traced(owner) and name != "shape"  # ``z.real = x`` writes into the memory of z
         if region is not None and not is_write and not region.owns(owner):
             note(region.tracer, Attribute(owner, name, f"{type(owner).__name__}.{name}"))
@@ -590,6 +592,8 @@ class Expressions(Caller):
             return self._given_rows(tracer, args[0], function, args), args  # its place depends on values
         if whole is None or isinstance(function, (FunctionType, MethodType, partial)):
             return NotImplemented, args
+        if function in growing.OF_ROWS and (len(args) > 1 or kwargs):
+            whole.refuse()
         if function in growing.OF_ROWS:
             return growing.OF_ROWS[function](self, whole), args
         if function in growing.HEAP or whole.owner is owner:
@@ -774,13 +778,14 @@ def _check_keys(owner: dict[Any, Any], key: Any) -> None:
 
 
 def _refuse_several(value: Any) -> None:
-    """Raise an error for a change of a list or dict that is one of two, depending on a condition."""
+    """Raise an error for a change of a container or object that is one of two, depending on a condition."""
     tracer = active_tracer.get()
     if tracer is not None and id(value) in tracer.one_of_several:
+        copied = type(value).__name__ if type(value) in (list, dict, set) else "copy.copy"
         raise tracer.error(
             f"a {type(value).__name__} is changed that another variable may name or not; whether it does is not known "
             "while tracing, so the change may have to show in two places",
-            "copy it where it is given the other name: best = list(current)",
+            f"copy it where it is given the other name: best = {copied}(current)",
         )
 
 

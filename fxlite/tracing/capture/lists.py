@@ -10,6 +10,7 @@ loops, and as a result of the program it is an array of the selected elements
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import reduce
@@ -74,10 +75,8 @@ def closed(value: Any, tracer: Tracer) -> Any:
     rows = growing.rows_of(value)
     if rows is not None:
         return growing.result_of(rows)
-    if type(value) in (tuple, list):
-        return type(value)(closed(part, tracer) for part in value)
-    if type(value) is dict:
-        return {key: closed(part, tracer) for key, part in value.items()}
+    if not isinstance(value, OneText) and not dataclasses.is_dataclass(value):
+        return pytree.with_parts(value, lambda part: closed(part, tracer))
     if holds_one_text(value):
         raise tracer.error(
             "the program returns a text that is one of several, and which one is not known while tracing",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.state import is_traced
+from fxlite.graph import pytree
 from fxlite.tracing.capture.answers import BUILTINS, are_python_numbers, item_at, stacked
 from fxlite.types.shapes import NamedDim
 
@@ -78,7 +79,7 @@ def _taken(tracer: Tracer, values: Sequence[Any], order: Any) -> list[Any]:
     first = values[0]
     if all(type(v) is type(first) and isinstance(v, tuple) and len(v) == len(first) for v in values):
         columns = [_taken(tracer, part, order) for part in zip(*values)]
-        return [type(first)(*parts) if hasattr(first, "_fields") else parts for parts in zip(*columns)]
+        return [pytree.rebuilt(first, parts) for parts in zip(*columns)]
     if not all(isinstance(v, (*_NUMBERS, np.generic)) or (is_traced(v) and not v.ndim) for v in values):
         return [item_at(tracer, values, order[number]) for number in range(len(values))]
     found = stacked(tracer, values)[order]

@@ -188,7 +188,7 @@ class Merging:
             self.inside.append(pair)
             maker = self._container(path, one, other, parts, more)
             self.inside.pop()
-            return maker if parts[0] not in ("list", "dict") else self._in_place_of(one, other, maker)
+            return self._in_place_of(one, other, maker) if pytree.is_changeable(one) else maker
         return self._unavailable(
             f"{path} is {shown(one)} {self.ways[0]}, and {shown(other)} {self.ways[1]}",
             "graphs hold arrays and numbers: let both be one of these, of one type",
@@ -218,12 +218,12 @@ class Merging:
         if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
             return self.lists(path, one, other)
         if tuple(keys) == tuple(more[1]) and (kind != "rows" or one.__fx_form__ == other.__fx_form__):
-            named = kind in ("dataclass", "namedtuple")
+            named = kind in pytree.NAMED
             makers = [
                 self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)
                 for k, v, w in zip(keys, values, more[2])
             ]
-            return lambda results: _rebuilt(one, kind, keys, [m(results) for m in makers])
+            return lambda results: pytree.rebuilt(one, [m(results) for m in makers])
         sizes = f"{number_of(len(keys), 'value')} {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
         return self._unavailable(
             f"{path} is a {type(one).__name__} of {sizes}",
@@ -261,9 +261,8 @@ class Merging:
         found = pytree.children_of(value)
         if found is None:
             return lambda results: value
-        kind, keys, values = found
-        makers = [self.filled(f"{path}[{k!r}]", v, first) for k, v in zip(keys, values)]
-        return lambda results: _rebuilt(value, kind, keys, [m(results) for m in makers])
+        makers = [self.filled(f"{path}[{k!r}]", v, first) for k, v in zip(*found[1:])]
+        return lambda results: pytree.rebuilt(value, [m(results) for m in makers])
 
     def _unavailable(self, reason: str, advice: str) -> Callable[[Sequence[Any]], Any]:
         found = Unavailable(self.tracer, reason, advice)
@@ -272,17 +271,6 @@ class Merging:
     def results(self, nodes: Sequence[Node]) -> list[Any]:
         """The values of the result nodes as the program sees them."""
         return [as_value(self.tracer, n, k) for n, k in zip(nodes, self.kinds, strict=True)]
-
-
-def _rebuilt(value: Any, kind: str, keys: Sequence[Any], parts: Sequence[Any]) -> Any:
-    """A container of the same class with other values."""
-    if hasattr(value, "__fx_rebuilt__"):
-        return value.__fx_rebuilt__(parts)
-    if kind == "dict":
-        return type(value)(zip(keys, parts))
-    if kind in ("tuple", "list"):
-        return type(value)(parts)
-    return type(value)(**dict(zip(keys, parts)))
 
 
 def shown(value: Any) -> str:

@@ -8,7 +8,6 @@ count, of an array whose size is the bound.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.state import is_traced
+from fxlite.graph import pytree
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.capture.known import known_value
@@ -92,18 +92,7 @@ def with_results(value: Any) -> Any:
     if is_block(value):
         cuts = [(mask_of(value.tracer, span), -axis - 1, span) for axis, span in value.spans.items()]
         return _result(value.values, cuts)
-    if isinstance(value, dict):
-        return {key: with_results(part) for key, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        parts = map(with_results, value)
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = (f.name for f in dataclasses.fields(value) if f.init)
-        found = {name: getattr(value, name) for name in fields}
-        made = {name: with_results(part) for name, part in found.items()}
-        changed = {name: part for name, part in made.items() if part is not found[name]}
-        return dataclasses.replace(value, **changed) if changed else value
-    return value
+    return pytree.with_parts(value, with_results)
 
 
 # -- parts -----------------------------------------------------------------------------------------

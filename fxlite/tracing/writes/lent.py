@@ -1,7 +1,8 @@
-"""Lists and dicts of numbers that a program gets as arguments and changes, as in ``a[i] = x`` and ``a.append(x)``.
+"""Lists, dicts, sets and other containers of numbers that a program gets as arguments and changes, as in ``a[i] = x``
+and ``a.append(x)``.
 
 In: the arguments that a trace bakes in. Out: copies of them, new ones for each run of the program, so that tracing does
-not change the caller's objects; and after the program, a :class:`Refills`, which changes the lists and dicts of a call
+not change the caller's objects; and after the program, a :class:`Refills`, which changes the containers of a call
 in the same way as the program changed the copies. It also puts the caller's objects into the result where the program
 returns one of its arguments, list or array.
 """
@@ -9,12 +10,14 @@ returns one of its arguments, list or array.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+from fxlite.graph import pytree
 from fxlite.tracing.capture.lists import is_open
+from fxlite.tracing.selections.growing import rows_of
 
 _CONSTANTS = (bool, int, float, complex, str, type(None))
 _Steps = tuple[Any, ...]
@@ -25,7 +28,7 @@ _Make = Callable[[Callable[[_Steps], Any], list[Any]], Any]
 
 
 class Lent:
-    """Copies of the lists and dicts among the arguments; several references to one object refer to one copy."""
+    """Copies of the changeable containers among the arguments; several references to one object refer to one copy."""
 
     def __init__(self) -> None:
         #: Each copy with the steps from the arguments to the original, its first content, and the original.
@@ -33,22 +36,23 @@ class Lent:
         self._known: dict[int, Any] = {}
 
     def copied(self, value: Any, *steps: Any) -> Any:
-        """The value with copies in place of lists and dicts."""
-        kind = type(value)
-        if kind not in (list, dict, tuple):
-            return value
+        """The value with copies in place of containers that the program may change."""
         if id(value) in self._known:
             return self._known[id(value)]
-        made: Any
-        if kind is tuple:
-            made = tuple([self.copied(part, *steps, key) for key, part in enumerate(value)])
-            return value if all(one is other for one, other in zip(made, value)) else made
-        made = self._known[id(value)] = kind()
-        if kind is list:
-            made += [self.copied(part, *steps, key) for key, part in enumerate(value)]
+        if isinstance(value, set):
+            made: Any = value.copy()
         else:
-            made.update({key: self.copied(part, *steps, key) for key, part in value.items()})
-        self._copies.append((made, steps, kind(made), value))
+            kind, keys, parts = _container(value) or ("", (), ())
+            if not kind:
+                return value
+            copies = [self.copied(part, *steps, key) for key, part in zip(keys, parts)]
+            if kind not in pytree.CHANGEABLE and all(one is other for one, other in zip(copies, parts)):
+                return value
+            made = pytree.rebuilt(value, copies)
+            if kind not in pytree.CHANGEABLE:
+                return made
+        self._known[id(value)] = made
+        self._copies.append((made, steps, _content(made), value))
         return made
 
     def refills(self, result: Any, inputs: Mapping[int, _Steps]) -> tuple[Refills, list[Any]] | None:
@@ -68,11 +72,8 @@ class Lent:
 
 def _holds_one(result: Any, inputs: Mapping[int, _Steps]) -> bool:
     """Whether a result is one of the inputs, or a list, tuple or dict with one."""
-    if type(result) is dict:
-        return any(_holds_one(part, inputs) for part in result.values())
-    if type(result) in (list, tuple) and not is_open(result):
-        return any(_holds_one(part, inputs) for part in result)
-    return id(result) in inputs
+    found = _container(result)
+    return id(result) in inputs if found is None else any(_holds_one(part, inputs) for part in found[2])
 
 
 def _has_many_constants(result: Any) -> bool:
@@ -86,12 +87,24 @@ def _has_many_constants(result: Any) -> bool:
     return found == MANY
 
 
-def _is_as(copy: Any, before: Any) -> bool:
-    if len(copy) != len(before):
-        return False
-    if type(copy) is dict:
-        return list(copy) == list(before) and all(copy[key] is before[key] for key in before)
-    return all(one is other for one, other in zip(copy, before))
+def _container(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
+    """What :func:`pytree.children_of` gives for containers whose elements all exist, other than dataclasses."""
+    if is_open(value) or rows_of(value) is not None:
+        return None
+    found = None if hasattr(type(value), "__fx_children__") else pytree.children_of(value)
+    return None if found is None or found[0] == "dataclass" else found
+
+
+def _content(value: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The keys and parts of a container, to find out whether the program changes it."""
+    found = pytree.children_of(value)
+    return (tuple(value), ()) if found is None else (found[1], [*found[2]])
+
+
+def _is_as(copy: Any, before: tuple[Sequence[Any], Sequence[Any]]) -> bool:
+    keys, parts = _content(copy)
+    same_keys = set(keys) == set(before[0]) if isinstance(copy, set) else tuple(keys) == tuple(before[0])
+    return same_keys and all(one is other for one, other in zip(parts, before[1]))
 
 
 def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any]) -> _Make:
@@ -102,13 +115,12 @@ def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any])
         return lambda place, _: place(steps)
     if isinstance(value, _CONSTANTS):
         return lambda *_: value
-    kind = type(value)
-    if kind is dict:
-        items = {key: _made_of(part, caller, values) for key, part in value.items()}
-        return lambda *given: {key: part(*given) for key, part in items.items()}
-    if kind in (list, tuple) and not is_open(value):
-        parts = [_made_of(part, caller, values) for part in value]
-        return lambda *given: kind([part(*given) for part in parts])
+    if isinstance(value, set) and rows_of(value) is None:
+        return lambda *_: value.copy()
+    found = _container(value)
+    if found is not None:
+        parts = [_made_of(part, caller, values) for part in found[2]]
+        return lambda *given: pytree.rebuilt(value, [part(*given) for part in parts])
     values.append(value)
     number = len(values) - 1
     return lambda _, found: found[number]
@@ -116,7 +128,7 @@ def _made_of(value: Any, caller: Mapping[int, _Steps | None], values: list[Any])
 
 @dataclass(frozen=True)
 class Refills:
-    """Changes the lists and dicts of a call. ``contents`` tells which of them, with their new contents; ``result`` is
+    """Changes the containers of a call. ``contents`` tells which of them, with their new contents; ``result`` is
     the result of the program."""
 
     contents: Sequence[tuple[_Steps, _Make]]
@@ -126,11 +138,15 @@ class Refills:
         """Make the changes and return the program's result; ``values`` are those that the graph returns."""
 
         def place(steps: _Steps) -> Any:
-            return functools.reduce(operator.getitem, steps, arguments)
+            return functools.reduce(pytree.part_of, steps, arguments)
 
         made = [(place(steps), make(place, values)) for steps, make in self.contents]
         result = self.result(place, values)
         for target, contents in made:
+            target = vars(target) if isinstance(target, SimpleNamespace) else target
             target.clear()
-            (target.update if isinstance(target, dict) else target.extend)(contents)
+            if isinstance(target, (dict, set)):
+                target.update(contents if isinstance(contents, (dict, set)) else vars(contents))
+            else:
+                target.extend(contents)
         return result
