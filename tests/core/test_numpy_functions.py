@@ -252,3 +252,43 @@ def test_a_histogram_whose_range_is_not_finite_is_an_error(wrong: float) -> None
         for call in (function, fx.jit(function), fx.jit(function, backend="python")):
             with pytest.raises(ValueError, match="autodetected range"):
                 call(x)
+
+
+A = np.random.default_rng(0).standard_normal((4, 3, 3))
+CUTOFFS: list[Any] = [0.5, [0.1, 0.5, 1, 2], np.array([0.5]), np.array([0.1, 0.5, 1, 2]), np.array([[0.1], [0.5]])]
+
+
+@pytest.mark.parametrize("cutoff", CUTOFFS, ids=repr)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, t: np.linalg.matrix_rank(a, tol=t),
+        lambda a, t: np.linalg.matrix_rank(a, rtol=t),
+        lambda a, t: np.linalg.matrix_rank(a + a.swapaxes(-1, -2), t, True),
+        lambda a, t: np.linalg.pinv(a, t),
+        lambda a, t: np.linalg.pinv(a, rtol=t),
+    ],
+    ids=["tol", "rtol", "hermitian", "pinv", "pinv rtol"],
+)
+def test_a_cutoff_for_each_of_several_matrices(function: Any, cutoff: Any) -> None:
+    for a in (A, A[0], A[:1]):
+        jitted = fx.jit(function, backend="python")
+        try:
+            expected = function(a, cutoff)
+        except ValueError:
+            with pytest.raises((ValueError, TraceError), match="must be one number, or one for each of the matrices"):
+                jitted(a, cutoff)
+            continue
+        found = jitted(a, cutoff)
+        assert type(found) is type(expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_rank_of_a_vector_is_an_int() -> None:
+    for x in (A[0, 0], A[0, 0] * 0):
+        found = fx.jit(np.linalg.matrix_rank, backend="python")(x)
+        assert (type(found), found) == (int, np.linalg.matrix_rank(x))
+    with pytest.raises(ValueError, match="can't be both set"):
+        np.linalg.matrix_rank(A, tol=1, rtol=1)
+    with pytest.raises((ValueError, TraceError), match="can't be both set"):
+        fx.jit(lambda a: np.linalg.matrix_rank(a, tol=1, rtol=1), backend="python")(A)

@@ -310,26 +310,41 @@ def _epsilon(x: Any) -> float:
     return float(np.finfo(value_type(x).dtype.numpy).eps)
 
 
+def _for_each_matrix(value: Any) -> Any:
+    """Numbers for stacked matrices, to be used beside their singular values."""
+    return np.expand_dims(value if is_traced(value) else np.asarray(value), -1) if np.ndim(value) else value
+
+
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """np.linalg.pinv."""
     a = _matrices(a, "np.linalg.pinv")
     left, values, right = _reduced_svd(a)
+    if rcond is not None and rtol is not None:
+        raise ValueError("`rtol` and `rcond` can't be both set.")
     part = 1e-15 if rcond is None and rtol is None else rtol if rcond is None else rcond
-    least = _largest_size(values, -1, True) * (np.expand_dims(part, -1) if np.ndim(part) else part)
-    inverse = np.where(values > least, 1 / np.where(values > least, values, 1), 0)
+    large = values > _largest_size(values, -1, True) * _for_each_matrix(part)
+    if not shapes.shapes_equal(large.type.shape, values.type.shape):
+        raise ValueError(
+            f"the cutoffs, of shape {np.shape(part)}, must be one number, or one for each of the matrices, "
+            f"which have the shape {np.shape(a)}"
+        )
+    inverse = np.where(large, 1 / np.where(large, values, 1), 0)
     scaled = reflections.adjoint(right) * lookup("unsqueeze")(lookup("cast")(inverse, value_type(values).dtype), -2)
     return lookup("matmul")(scaled, reflections.adjoint(left))
 
 
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """np.linalg.matrix_rank."""
+    if tol is not None and rtol is not None:
+        raise ValueError("`tol` and `rtol` can't be both set.")
     if value_type(A).rank < 2:
-        return lookup("cast")(lookup("any")(lookup("ne")(A, 0)), "i64")
+        return A.tracer.python_number(lookup("cast")(lookup("any")(lookup("ne")(A, 0)), "i64"))
     values = abs(eigvalsh(A)) if hermitian else svdvals(A)
     if tol is None:
         size = max(known_size(A, axis, "np.linalg.matrix_rank") for axis in (-1, -2))
-        tol = _largest_size(values, -1, True) * (size * _epsilon(values) if rtol is None else rtol)
-    return np.count_nonzero(values > tol, axis=-1)
+        part = size * _epsilon(values) if rtol is None else _for_each_matrix(rtol)
+        return np.count_nonzero(values > _largest_size(values, -1, True) * part, axis=-1)
+    return np.count_nonzero(values > _for_each_matrix(tol), axis=-1)
 
 
 def cond(x: Any, p: Any = None) -> Any:
