@@ -21,7 +21,7 @@ import sysconfig
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -29,7 +29,15 @@ import numpy as np
 
 from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.tracing.capture.answers import ARRAYS, BUILTINS, SUBSCRIPTS, Items, fresh_array, with_stacked
+from fxlite.tracing.capture.answers import (
+    ARRAYS,
+    BUILTINS,
+    SUBSCRIPTS,
+    Items,
+    fresh_array,
+    holds_computed,
+    with_stacked,
+)
 from fxlite.tracing.capture.ordering import ORDERED
 from fxlite.tracing.capture.rewrite import ControlFlow
 from fxlite.tracing.capture.rewrite_expressions import MARK, Calls
@@ -114,6 +122,8 @@ class Caller:
             return own(*args, **kwargs)
         if kind is FunctionType:
             return _by_others(tracer, function, args, kwargs)
+        if kind is functools._lru_cache_wrapper and _are_computed_numbers((*args, *kwargs.values())):
+            return self.call(function.__wrapped__, *args, **kwargs)  # a number that is not known is no key of a cache
         if kind is functools.partial:
             given = {**function.keywords, **kwargs}
             return self.call(function.func, *function.args, *args, **given)
@@ -222,6 +232,12 @@ FOR_PROGRAM.add(Caller.call.__code__)
 _KNOWN = frozenset((np.ndarray, list, tuple))
 #: The part that each thread asks for.
 _asked = threading.local()
+
+
+def _are_computed_numbers(values: Iterable[Any]) -> bool:
+    """Whether there are traced numbers or sizes among the values, and no traced arrays, which have no hash."""
+    found = [value for value in values if holds_computed(value)]
+    return bool(found) and not any(is_traced(value) and value.is_typed and value.ndim for value in found)
 
 
 def _is_position(index: Any) -> bool:
