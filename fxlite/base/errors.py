@@ -135,11 +135,16 @@ def expect(value: Any, kinds: Any, what: str, instead: str = "") -> None:
 
 
 class OutOfRoom(RuntimeError):
-    """A list or array of a program has more elements than the compiled program has room for. ``is_array``: a write
-    behind its end may fail before."""
+    """A list or array of a program has more elements than the compiled program has room for: ``what`` at a place of the
+    program. ``is_array``: a write behind its end may fail before."""
 
-    def __init__(self, text: str, is_array: bool = False) -> None:
-        super().__init__(text)
+    def __init__(self, what: str, room: int, place: Location | None, is_array: bool = False) -> None:
+        at = "" if place is None else f"\n  at {place}: {place.expression}".removesuffix(": ")
+        super().__init__(
+            f"{what}: there are more than {room} elements, and no room for more{at}\n"
+            "  instead: let the numbers that its size depends on have a bound, np.minimum(n, 1000), or make it before "
+            "the call, and give it as an argument"
+        )
         self.is_array = is_array
 
 

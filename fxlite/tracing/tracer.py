@@ -50,7 +50,7 @@ from fxlite.tracing.capture.control import fori_loop
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import TooMuchKnown, fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
-from fxlite.tracing.capture.raised import Raised, check_integer, checked, is_raised_by, too_large, unless
+from fxlite.tracing.capture.raised import Raised, check_integer, checked, hide_values, is_raised_by, too_large, unless
 from fxlite.tracing.capture.rounds import Rounds
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -527,7 +527,7 @@ class Tracer(Capturing):
     def within_room(self, count: Any, what: str) -> Any:
         """The number of elements of an array, but the program fails with OutOfRoom if there is no room for them;
         fxlite.jit then compiles it with more room."""
-        full = OutOfRoom(f"{what}: there are more than {self.room} elements", is_array=True)
+        full = OutOfRoom(what, self.room, here(2), is_array=True)
         count = self.unless(count, count > self.room, full)
         self.ranges[count.node] = 0, self.room + 1
         return count
@@ -830,6 +830,8 @@ class Tracer(Capturing):
                     "which of them is not known while tracing",
                     "return a number that says so",
                 ) from error
+            if self.is_finished and not isinstance(error, FxliteError):
+                hide_values(error)
             if not isinstance(error, (LookupError, ValueError)):
                 raise
             if isinstance(error, FxliteError) or not inputs.not_given:

@@ -319,6 +319,81 @@ def test_sizes_and_positions_that_cannot_be_are_errors_as_in_numpy() -> None:
         call(np.array([3, 2**40]))
 
 
+def test_a_size_that_has_a_bound_gets_the_room_for_it() -> None:
+    """The bound holds also where the size could be negative, which is an error."""
+
+    def program(x: Any) -> Any:
+        return np.zeros(len(x[x > 0]) - 3)
+
+    call = python(program)
+    for number in (3, 5, 400):
+        x = np.ones(number + 2)
+        assert call(x).shape == program(x).shape
+    assert len(call.versions) == 1
+    with pytest.raises(ValueError, match="negative dimensions are not allowed"):
+        call(np.array([1.0, -1.0, 1.0]))
+
+
+def test_an_array_that_is_too_large_names_its_place() -> None:
+    call = python(lambda n: np.zeros(int(n[0])).sum())
+    said = r"an array: there are more than 1048576 elements.*\n  at .*test_jit.py:\d+: np.zeros.*\n  instead: let"
+    with pytest.raises(RuntimeError, match=said):
+        call(np.array([2**23]))
+
+    def square(n: Any) -> Any:
+        return np.zeros((n[0], n[0]))
+
+    with pytest.raises(TraceError, match=r"(?s)the shape of an array has 2 computed sizes.*instead: .*whole\[:n, :n\]"):
+        python(square)(np.array([3]))
+    with pytest.raises(TraceError, match=r"(?s)a slice with a computed step cannot.*test_jit.py:\d+: x\[:: n\[0\]\]"):
+        python(lambda x, n: x[:: n[0]])(values(5), np.array([3]))
+
+
+@functools.cache
+def doubled(x: float) -> float:
+    return x * 2
+
+
+def test_a_cached_function_is_captured_for_numbers_that_are_not_known() -> None:
+    def program(x: Any) -> Any:
+        return doubled(x.sum()) + doubled(2.0) + doubled(len(x))
+
+    call = python(program)
+    for number in (3, 4):
+        agrees(call, program, values(number))
+    assert len(call.versions) == 1
+    with pytest.raises(TypeError, match="x is used as the key of a dict"):
+        python(lambda x: doubled(x))(values(3))
+
+
+def test_a_print_of_values_is_said() -> None:
+    def program(x: Any) -> Any:
+        print("sum", x.sum())
+        return x * 2
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        python(program)(values(3))
+    (said,) = caught
+    assert said.filename == __file__
+    assert "print() runs once, while the program is traced, and shows no values" in str(said.message)
+
+
+def test_the_text_of_an_exception_shows_no_traced_values() -> None:
+    def always(x: Any) -> Any:
+        raise ValueError(f"bad {x.sum()}, {x}")
+
+    def sometimes(x: Any) -> Any:
+        if x.sum() > 0:
+            raise ValueError(f"bad {x.sum():.3f}")
+        return x
+
+    with pytest.raises(ValueError, match=r"^bad \.\.\., \.\.\.$"):
+        python(always)(values(3))
+    with pytest.raises(ValueError, match=r"^bad \.\.\.\n"):
+        python(sometimes)(np.ones(3))
+
+
 def test_counts_of_numbers_without_a_bound_get_more_room() -> None:
     """np.bincount has as many counts as the largest number needs, which is not known before the call."""
 

@@ -115,9 +115,18 @@ def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any])
     if len(computed) == 1 and tracer.is_finished:
         if not at_least(tracer, count, 0):
             count = tracer.unless(count, count < 0, ValueError("negative dimensions are not allowed"))
-            most = None
+            if most is not None:
+                most = shapes.maximum(most, 0)
+                tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(most + 1))
         if most is None:
             count, most = tracer.within_room(count, "an array"), tracer.room
+    elif len(computed) > 1:
+        raise tracer.error(
+            f"the shape of an array has {len(computed)} computed sizes, and there is room for one",
+            "make it with sizes that are known, and use a part of it: whole = np.zeros((100, 100)), whole[:n, :n]; or "
+            "give the size to the function as an int of Python, which is a known number",
+            count.node,
+        )
     elif most is None or not at_least(tracer, count, 0):
         raise tracer.error(
             f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
@@ -633,10 +642,20 @@ def _isinstance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
     return bool(isinstance(*args, **kwargs) or _of_kind(issubclass)(tracer, function, args, kwargs))
 
 
+#: The warnings that were given, by which Python gives each of them once.
+_SAID: dict[Any, Any] = {}
+
+
 def _print(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """``print(...)``, with a warning if values should be shown, because a graph does not print."""
     if any(map(holds_computed, args)) or any(isinstance(a, (str, OneText)) and UNKNOWN_TEXT in str(a) for a in args):
-        warnings.warn(f"{here(2)}: print() runs once, while the program is traced, and shows no values", stacklevel=4)
+        place = here(2)
+        if place is not None:
+            text = (
+                "print() runs once, while the program is traced, and shows no values, but names and types, such as "
+                "Proxy(sum: f64); return what is to be seen, and print it after the call"
+            )
+            warnings.warn_explicit(text, UserWarning, place.file, place.line, registry=_SAID)
         tracer.note_statement("print", "runs while tracing: a graph prints nothing")
     function(*args, **kwargs)
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fxlite.base.errors import OutOfRoom
 from fxlite.base.location import here
-from fxlite.base.state import is_traced
+from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import Op, lookup
 from fxlite.tracing.capture.places import Attribute
 from fxlite.tracing.capture.regions import Region, assign
@@ -34,6 +35,7 @@ _TOO_LARGE = LIMIT - 4096
 #: The factor that turns the number of an exception into an index that no array of a program has by chance.
 _FACTOR = 1_000_000_007
 _INDEX = re.compile(r"index (\d+) is out of bounds")
+_UNKNOWN = re.compile(re.escape(UNKNOWN_TEXT) + r"(?:[^()]|\([^()]*\))*\)")
 _RAISES = opcode.opmap["RAISE_VARARGS"]
 
 
@@ -65,9 +67,9 @@ def note_raised(tracer: Tracer, pred: Any, error: Exception, place: tuple[str, i
     assert place is not None
     key = (*place, type(error))
     if key not in raised.exceptions:
-        error.add_note(f"raised at {place[0]}:{place[1]}; values in its text were not known when it was made")
-        error.args = tuple(map(_without_traced, error.args))
-        vars(error).update({name: _without_traced(value) for name, value in vars(error).items()})
+        if not isinstance(error, OutOfRoom):
+            error.add_note(f"raised at {place[0]}:{place[1]}; values in its text were not known when it was made")
+        hide_values(error)
         raised.exceptions[key] = error.with_traceback(None)
     number = list(raised.exceptions).index(key) + 1
     first = pred if type(raised.code) is int else lookup("logical_and")(pred, raised.code == 0)
@@ -113,8 +115,16 @@ def check_integer(tracer: Tracer, op: Op, x: Any, y: Any, result: Any) -> None:
     tracer.magnitudes[result.node] = _TOO_LARGE
 
 
+def hide_values(error: Exception) -> None:
+    """Put "..." in place of values in the text of an exception that were not known when it was made."""
+    error.args = tuple(map(_without_traced, error.args))
+    vars(error).update({name: _without_traced(value) for name, value in vars(error).items()})
+
+
 def _without_traced(value: Any) -> Any:
-    return str(value) if is_traced(value) else value
+    if not is_traced(value) and not isinstance(value, str):
+        return value
+    return _UNKNOWN.sub("...", str(value))
 
 
 def can_note(tracer: Tracer) -> bool:

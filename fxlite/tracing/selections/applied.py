@@ -278,16 +278,17 @@ def _reshaped(m: Masked, shape: Any) -> Masked:
     tracer, sizes = m.tracer, m.values.type.shape
     computed = [n for n, s in enumerate(shape) if is_traced(s) or (type(s) is int and s == -1)]
     before = shapes.product(sizes[: m.before])
+    what = f"reshape to ({', '.join('a computed size' if is_traced(s) else str(s) for s in shape)})"
     if len(computed) != 1:
-        raise m.refusal(f"reshape to {tuple(shape)}", "give -1 for the one axis whose size is computed")
+        raise m.refusal(what, "give -1 for the one axis whose size is computed")
     axis = computed[0]
     behind, inner = shapes.product(shape[axis + 1 :]), shapes.product(sizes[m.before + 1 :])
     ratio = shapes.normalize(inner) / shapes.normalize(behind) if behind != 0 else 0
     if not shapes.equal(shapes.product(shape[:axis]), before) or ratio != int(ratio):
-        raise m.refusal(f"reshape to {tuple(shape)}", "keep the selected axis in its place, or make it longer")
+        raise m.refusal(what, "keep the selected axis in its place, or make it longer")
     ratio, wanted = int(ratio), shape[axis]
     if is_traced(wanted) and not sum_of(tracer, wanted).same(Sum((), 0).plus(sum_of(tracer, m.count), ratio)):
-        raise m.refusal(f"reshape to {tuple(shape)}, of another number of elements", "give -1 for its size")
+        raise m.refusal(f"{what}, of another number of elements", "give -1 for its size")
     if ratio > 1:
         m = compact(m)
     long = shapes.for_user(shapes.normalize(m.values.type.shape[m.before] * ratio))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fxlite.base.errors import OutOfRoom
+from fxlite.base.location import here
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import OPERATORS, lookup
@@ -162,7 +163,7 @@ class Rows:
         self.tracer.added[id(self.owner)] += 1
         if self.suffices:
             return self.count
-        full = OutOfRoom(f"a {self.kind.__name__} of the program has more than {self.room} elements")
+        full = OutOfRoom(f"a {self.kind.__name__} of the program", self.room, here(2))
         return self._unless(self.count, self.count >= self.room, full)
 
     def _with_room(self) -> Rows:
@@ -568,7 +569,7 @@ def _extend_by(rows: Rows, more: Rows) -> None:
     rows.tracer.added[id(rows.owner)] += more.count if type(more.count) is int else more.room
     count = rows.count + more.count
     if not rows.suffices:
-        full = OutOfRoom(f"a {rows.kind.__name__} of the program has more than {room} elements")
+        full = OutOfRoom(f"a {rows.kind.__name__} of the program", room, here(2))
         count = rows._unless(count, count > room, full)
     numbers = rows.places()
     source = lookup("clip")(numbers - rows.count, 0, more.room - 1)
@@ -627,7 +628,7 @@ def _add(flow: Any, rows: Rows, value: Any) -> None:
     rows.tracer.added[id(rows.owner)] += 1
     place = _number(rows.tracer, lookup("where")(there, lookup("argmax")(lookup("cast")(equal, "u8")), end))
     if not rows.suffices:
-        full = OutOfRoom(f"a set of the program has more than {rows.room} elements")
+        full = OutOfRoom("a set of the program", rows.room, here(2))
         beyond = lookup("logical_and")(lookup("logical_not")(there), end >= rows.room)
         place = rows._unless(place, beyond, full)
     rows.put(place, value)

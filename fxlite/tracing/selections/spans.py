@@ -218,8 +218,11 @@ def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
     """The positions of an axis that a slice with computed bounds selects."""
     if item.step is not None and not (type(item.step) is int and item.step == 1):
         raise tracer.error(
-            f"a slice with computed bounds and the step {item.step} cannot be traced",
-            "take its elements one by one: np.take(x, start + step * np.arange(n), axis=...)",
+            "a slice with a computed step cannot be traced"
+            if is_traced(item.step)
+            else f"a slice with computed bounds and the step {item.step} cannot be traced",
+            "take its elements one by one: np.take(x, start + step * np.arange(n), axis=...), with a known number n of "
+            "elements; or write a loop: for i in range(start, stop, step)",
         )
     start = _bound(tracer, 0 if item.start is None else item.start, size)
     stop = _bound(tracer, shapes.for_user(size) if item.stop is None else item.stop, size)
