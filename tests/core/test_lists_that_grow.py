@@ -336,3 +336,58 @@ def test_tuples_of_lists_of_one_length_or_another_are_compared() -> None:
     jitted = fx.jit(program, backend="python")
     for x in ([1.0, 2, 3], [-1.0, 2, 3], [-1.0, 3, 2], [-1.0, 3, 3]):
         assert jitted(np.array(x)) == program(np.array(x))
+
+
+def run_lengths(x: Any) -> Any:
+    values, counts = [x[0]], [1]
+    for v in x[1:]:
+        if v == values[-1]:
+            counts[-1] += 1
+        else:
+            values.append(v)
+            counts.append(1)
+    return values, counts
+
+
+def counted_up(x: Any) -> Any:
+    counts = [1]
+    for v in x:
+        if v > 1:
+            counts.append(1)
+        counts[-1] += 1
+    return counts
+
+
+def set_or_longer(x: Any) -> Any:
+    found = [1, 2, 3]
+    if x[0] > 1:
+        found[-1] = 9
+    else:
+        found.append(4)
+    return found
+
+
+def set_and_longer(x: Any) -> Any:
+    found = [1, 2, 3]
+    if x[0] > 1:
+        found[-1] = 9
+        found.append(4)
+        found[-1] += 1
+    return found
+
+
+def set_or_shorter(x: Any) -> Any:
+    found = [1, 2, 3]
+    if x[0] > 1:
+        found[-1] += 9
+    else:
+        found.pop()
+    return found
+
+
+@pytest.mark.parametrize("program", [run_lengths, counted_up, set_or_longer, set_and_longer, set_or_shorter])
+def test_the_last_item_of_a_list_that_may_be_longer(program: Any) -> None:
+    """Which item is the last one depends on the way that the program takes."""
+    for x in ([1, 1, 2, 2, 2, 3, 1], [1] * 7, [4, 3, 2, 1, 0, -1, -2], [0, 2, 2, 0, 0, 0, 5]):
+        for backend in ("python", "c"):
+            assert repr(fx.jit(program, backend=backend)(np.array(x))) == repr(program(np.array(x)))

@@ -418,7 +418,7 @@ class Expressions(Caller):
     def set_item(self, value: Any, owner: Any, index: Any) -> None:
         region = _region()
         if is_open(owner):
-            refuse(active_tracer.get(), "an element is set in")  # type: ignore[arg-type]
+            self._let_have_rows(owner)
         if (rows := growing.rows_of(owner)) is not None:
             growing.set_part(rows, index, value)
             return
@@ -434,6 +434,8 @@ class Expressions(Caller):
             if isinstance(owner, (list, dict)) and not isinstance(index, slice):
                 if not is_traced(index):
                     key = operator.index(index) if isinstance(owner, list) else index
+                    if isinstance(owner, list) and key < 0:  # the last one is another one in a longer list
+                        key += len(owner)
                     note(region.tracer, Item(owner, key, f"{type(owner).__name__}[{index!r}]"))
             elif not region.owns(owner) and not hasattr(owner, "__fx_selected__"):
                 raise _refused(region, owner, "is written to")
@@ -508,7 +510,18 @@ class Expressions(Caller):
             raise _refused(region, value, "is changed in place")
         return UPDATES[symbol](value, other)
 
+    def _let_have_rows(self, owner: list[Any]) -> None:
+        """Let a list some of whose elements may not exist have rows, because one of them is set."""
+        tracer: Any = active_tracer.get()
+        region = _region()
+        if region is not None and not region.owns(owner):
+            self._let_grow(tracer, owner, owner.__setitem__, ())
+            refuse(tracer, "an element is set in")
+        growing.into_rows(tracer, owner, [*owner], None, False)
+
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
+        if is_open(owner):
+            self._let_have_rows(owner)
         is_unknown = type(owner) in (list, dict) and (_is_unknown(index) or growing.rows_of(owner) is not None)
         before = self.part(owner, index)[index] if is_unknown else self.part_of_object(owner)[index]
         self.set_item(self.updated(symbol, before, other), owner, index)

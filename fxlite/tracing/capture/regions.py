@@ -25,7 +25,7 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of, number_kind
 from fxlite.tracing.capture.control import record_control
-from fxlite.tracing.capture.places import MISSING, Maybe, Place, Unavailable, Variable
+from fxlite.tracing.capture.places import MISSING, Contents, Item, Maybe, Place, Unavailable, Variable
 from fxlite.tracing.capture.texts import OneText, code_of, is_text
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
@@ -361,7 +361,7 @@ class Region(Body):
 
     def put_back(self) -> None:
         """Revert everything that the region has changed."""
-        for place, value in self.places.items():
+        for place, value in reversed(self.places.items()):  # an item of a list may be set before and after it grows
             place.set(value)
         for root, node in self.roots.items():
             root.node = node
@@ -402,6 +402,16 @@ class Way:
                 yield
         finally:
             self._put(*before)
+
+    def contents(self, place: Contents) -> tuple[Any, ...]:
+        """What a list has in it at the end of the way, which may have changed some of its items only."""
+        if place in self.values:
+            return self.values[place]  # type: ignore[no-any-return]
+        found = [*place.get()]
+        for other, value in self.values.items():
+            if isinstance(other, Item) and other.owner is place.owner:
+                found[other.key] = value
+        return tuple(found)
 
     def leave_doubts(self) -> None:
         """Mark what the region leaves in doubt as unknown after it, too."""
@@ -477,9 +487,15 @@ def conditional(
     one, other = found
     merging = Merging(tracer, found, names)
     makers = {}
-    for place in {**one.values, **other.values}:
+    changed = {**one.values, **other.values}
+    whole = {id(place.owner) for place in changed if isinstance(place, Contents)}
+    for place in changed:
+        if isinstance(place, Item) and id(place.owner) in whole:
+            continue  # it is among the contents
         before = one.region.places.get(place, other.region.places.get(place))
         values = [way.values.get(place, before) for way in found]
+        if isinstance(place, Contents):
+            values = [way.contents(place) for way in found]
         merging.before = before
         makers[place] = place.merged(merging, *values)
     roots = {}
