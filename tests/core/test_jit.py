@@ -366,19 +366,6 @@ def test_a_cached_function_is_captured_for_numbers_that_are_not_known() -> None:
         python(lambda x: doubled(x))(values(3))
 
 
-def test_a_print_of_values_is_said() -> None:
-    def program(x: Any) -> Any:
-        print("sum", x.sum())
-        return x * 2
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        python(program)(values(3))
-    (said,) = caught
-    assert said.filename == __file__
-    assert "print() runs once, while the program is traced, and shows no values" in str(said.message)
-
-
 def test_the_text_of_an_exception_shows_no_traced_values() -> None:
     def always(x: Any) -> Any:
         raise ValueError(f"bad {x.sum()}, {x}")
