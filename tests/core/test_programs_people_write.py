@@ -373,8 +373,8 @@ def test_lists_beside_arrays() -> None:
 
 
 # -- what is refused, and how ----------------------------------------------------------------------
-def typed(x: Any) -> Any:
-    return {"sum": x.sum(), "dtype": float}
+def in_an_object(x: Any) -> Any:
+    return {"sum": x.sum(), "of": iter(x.shape)}
 
 
 def group_totals(x: Any) -> Any:
@@ -409,7 +409,7 @@ def parted_behind_the_end(x: Any) -> Any:
     [
         (applied_to_each, r"(?s)a ufunc that is not NumPy's own.*people_write.py:\d+.*np.vectorize\(f"),
         (parted_behind_the_end, r"(?s)kth \(9\) is out of bounds for 4 elements.*people_write.py:\d+"),
-        (typed, r"(?s)a type cannot be used.*people_write.py:\d+.*instead: return arrays"),
+        (in_an_object, r"(?s)a tuple_iterator cannot be used.*people_write.py:\d+.*instead: return arrays"),
         (group_totals, r"(?s)np.add.reduceat: a boolean mask.*people_write.py:\d+.*np.add.at\(totals, group, x\)"),
         (different_values, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
         (counted_in_a_dict, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
