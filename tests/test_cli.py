@@ -488,11 +488,11 @@ def test_info_and_cache(folder: Path, capsys: pytest.CaptureFixture[str], monkey
         "OpenMP",
         "CPU",
         "GPU",
-        "3 builds",  # the model, and what all models share: the extension and its threads
+        "4 builds",  # the model, and what all models share: the extension, its threads, and the check of the processor
     ):
         assert wanted in out, wanted
     status, out, _ = run(capsys, "info", "--clear-cache")
-    assert status == 0 and out.startswith("removed 3 builds")
+    assert status == 0 and out.startswith("removed 4 builds")
     assert sorted(p.name for p in cache.iterdir()) == ["my work", "notes.txt"]
 
 

@@ -73,7 +73,7 @@ static TILE_INLINE void add_dots_T(
     const int rows, const int columns, int64_t depth, const T *a, int64_t a_row,
     const T *b, int64_t b_row, T sums[8])
 {
-    T_vec sum[8] = {{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}};
+    T_vec sum[8] = {0};
     int64_t k = 0;
     for (; k + T_lanes <= depth; k += T_lanes)
         step_dots_T(rows, columns, ~(T_index){0}, a + k, a_row, b + k, b_row, sum);

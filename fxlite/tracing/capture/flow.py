@@ -427,6 +427,7 @@ class Capturing:
         #: The number of ``try`` statements of the program that are running, and an error that one may have caught.
         self.trying = 0
         self.swallowed: FxliteError | None = None
+        self._rounds_around = 1  # those of all measured loops that are running, multiplied
         self.asserting = 0  # the number of ``assert`` statements around the running code
         #: The texts that variables may be, with their numbers.
         self.texts: dict[str, int] = {}
@@ -446,7 +447,6 @@ class Capturing:
     def attempts(self, trace: Callable[[], None]) -> None:
         """Trace the program, and if that fails, trace it with captured control flow."""
         self.captures_flow, self._measures = self.loops == "keep", self.loops == "auto"
-        self._rounds_around = 1  # those of all measured loops that are running, multiplied
         self.keeps_lists, self.lists_have_rows = self.loops != "unroll", False
         first: Exception | None = None
         try:
