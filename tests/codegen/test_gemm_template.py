@@ -421,6 +421,16 @@ def test_a_matrix_by_its_own_transpose(dtype: str, rows: int, columns: int) -> N
         np.testing.assert_allclose(other, plain * 2 + np.arange(rows), rtol=1e-5 if dtype == "f32" else 1e-13)
 
 
+def test_threads_share_the_tiles_of_a_symmetric_product() -> None:
+    """Blocks of columns further right have more tiles: if each thread always got the same ones, two threads would take
+    as long as one."""
+    x = np.random.default_rng(4).normal(size=(1400, 1800))
+    compiled = fx.compile(lambda x: x @ x.T, "f64[1400,1800]", backend="c", threads=2)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    assert "const int64_t turn = (panel_block + row_block) % panel_blocks;" in text
+    np.testing.assert_allclose(compiled(x), x @ x.T, atol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_a_matrix_of_named_sizes_by_a_vector(dtype: str) -> None:
     """Several rows at a time, as with known sizes, however short they are."""

@@ -326,8 +326,11 @@ class Product:
                 elif self.by_panel:
                     self._panel(at, slice_, _ZERO)
                 else:
-                    first = task * self.panels // self.panel_blocks
-                    last = (task + 1) * self.panels // self.panel_blocks
+                    turn = task
+                    if self.is_symmetric and self.panel_blocks != 1:  # the blocks further right have more tiles
+                        turn = body.let("turn", (task + row_block) % self.panel_blocks)
+                    first = turn * self.panels // self.panel_blocks
+                    last = (turn + 1) * self.panels // self.panel_blocks
                     with body.loop("panel", last, first) as panel:
                         panel = panel if self.panels == 1 else self.named("panel", self.panels)
                         self._panel(replace(at, panel=panel), slice_, panel - first)
