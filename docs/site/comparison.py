@@ -93,7 +93,7 @@ COMPARED = (
         "NPBench's programs: fxlite beside NumPy, numba and jax",
         "fxlite ms",
         ("numpy ms", "numba ms", "jax ms", "hand C ms"),
-        "NumPy programs of NPBench, sizes M and L, one thread",
+        "NumPy programs of NPBench, sizes M and L, one and two threads",
     ),
     (
         "benchmarks_cuda.md",
