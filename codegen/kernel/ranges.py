@@ -127,22 +127,22 @@ def _of_one(function: str, one: Range | None) -> Range | None:
 def _of_division(function: str, one: Range | None, other: Range | None) -> Range | None:
     """The range of a remainder or quotient, or of bits that are selected or shifted, by numbers of one sign."""
     if function == "and":  # bits of a number that is not negative, which may be either one
-        most = [r[1] for r in (one, other) if r is not None and r[0] >= 0]
-        return (0, min(most)) if most else None
+        ends = [r[1] for r in (one, other) if r is not None and r[0] >= 0]
+        return (0, min(ends)) if ends else None
     if other is None:
         return None
-    least, most_ = other
+    least, most = other
     if function == "mod" and least > 0:
-        return (0, most_ - 1) if one is None or one[0] < 0 else (0, min(one[1], most_ - 1))
-    if function == "mod" and most_ < 0:
+        return (0, most - 1) if one is None or one[0] < 0 else (0, min(one[1], most - 1))
+    if function == "mod" and most < 0:
         return least + 1, 0
     if one is None or least < 0 or (least == 0 and function != "shr"):
         return None
     if function == "fmod":  # of the sign of the number that is divided
-        return max(min(one[0], 0), 1 - most_), min(max(one[1], 0), most_ - 1)
+        return max(min(one[0], 0), 1 - most), min(max(one[1], 0), most - 1)
     if function == "floordiv":
         ends = [a // b for a in one for b in other]
-    elif most_ < 64:
+    elif most < 64:
         ends = [a >> b for a in one for b in other]
     else:
         return None

@@ -89,18 +89,21 @@ def _may_be_known(tracer: Tracer, node: Node) -> bool:
         return node in tracer.own_constants
     if node.op != "call_function" or node.is_impure() or node.target.kind in _UNKNOWN:
         return False
-    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    types = _types(node)
     if not all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types):
         return False
     return not tracer.knows_few or all(t.size <= FEW_ELEMENTS for t in types)
+
+
+def _types(node: Node) -> tuple[Any, ...]:
+    return node.type if isinstance(node.type, tuple) else (node.type,)
 
 
 def _compute(tracer: Tracer, node: Node) -> Any:
     if node.op == "get_attr":
         return np.asarray(tracer.own_constants[node])
     if node.target.kind != "view":
-        types = node.type if isinstance(node.type, tuple) else (node.type,)
-        more = sum(t.nbytes for t in types)
+        more = sum(t.nbytes for t in _types(node))
         if tracer.known_bytes + more > MOST_BYTES and not tracer.knows_few:
             raise TooMuchKnown
         tracer.known_bytes += more
