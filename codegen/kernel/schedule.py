@@ -371,8 +371,12 @@ def _trips(extent: Index) -> Index:
     upper = whole.upper()
     if upper is not None:
         return upper
-    is_of_sizes = not whole.variables() and not expr.run_time_values((whole,))
-    return whole if is_of_sizes else Index.of(1)
+    if whole.variables():
+        return Index.of(1)
+    if not expr.run_time_values((whole,)):
+        return whole
+    of_sizes = {m: c for m, c in whole.terms.items() if c > 0 and not expr.run_time_values((Index({m: c}),))}
+    return Index(of_sizes) if of_sizes else Index.of(1)
 
 
 def _leading(work: Index) -> Index:

@@ -10,10 +10,10 @@ are computed one at a time before and after these. None for groups of another fo
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TypeAlias
 
 from fxlite.codegen.kernel.bounds import inside, span
@@ -22,12 +22,12 @@ from fxlite.codegen.kernel.nest import combine, is_better, neutral, place_in_ord
 from fxlite.codegen.kernel.sums import (
     COLUMNS,
     MOST_COLUMNS,
+    PAGE,
     ROWS,
     Columns,
     is_long,
     joined,
     reads_much,
-    several_rows,
     sum_of_rows,
 )
 from fxlite.scalar import expr
@@ -199,16 +199,18 @@ def _inside(
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
     several = not checks and _takes_several_rows(window, elements)
-    columns = Columns.of(expr.fresh_var(last - first), MOST_COLUMNS if several else COLUMNS)
+    columns = Columns.of(
+        expr.fresh_var(last - first), *((MOST_COLUMNS, PAGE // dtype.itemsize) if several else (COLUMNS,))
+    )
     totals = fresh_local(dtype, "_a")
 
-    def row(make: _Stored, bounds: Sequence[Index] = ()) -> For:
+    def row(makes: Sequence[_Stored], bounds: Sequence[Index] = ()) -> For:
         lane = expr.fresh_var(columns.count, "lane")
         moved = {along: first + columns.first + lane}
         start, end = span(lane, [b.substitute(moved) for b in bounds])
         here = expr.fresh_var(end - start, "lane")
         total = Local(dtype, totals.name, (start + here,))
-        return For(here, (make(first + columns.first + start + here, total),), "lanes")
+        return For(here, tuple(make(first + columns.first + start + here, total) for make in makes), "lanes")
 
     def step(body: Expr) -> _Stored:
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
@@ -219,13 +221,12 @@ def _inside(
         body = elements[0][0]
 
         def of_rows(places: Sequence[Index]) -> list[Stmt]:
-            values = [expr.substitute_index(body, {rows: place}) for place in places]
-            return [row(step(functools.reduce(functools.partial(combine, kind), values)))]
+            return [row([step(expr.substitute_index(body, {rows: place})) for place in places])]
 
-        steps = _loops(outer, several_rows(Index.of(0), rows.extent, ROWS, of_rows))
+        steps = _loops(outer, columns.rows(Index.of(0), rows.extent, dtype, of_rows))
     else:
-        steps = _rows(window, [row(step(body), bounds) for body, bounds in elements], checks)
-    return columns.loop([start, *steps, row(stored)], kind_of_turns)
+        steps = _rows(window, [row([step(body)], bounds) for body, bounds in elements], checks)
+    return columns.loop([start, *steps, row([stored])], kind_of_turns)
 
 
 def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], kind_of_turns: str) -> list[Stmt]:
@@ -340,7 +341,7 @@ def _by_columns(
         return Store(output, tuple(i.substitute(env) for i in store), final)
 
     if width <= WINDOW_COLUMNS:
-        of_all = functools.reduce(functools.partial(combine, kind), [inside(Index.of(n)) for n in range(width)])
+        of_all = reduce(partial(combine, kind), [inside(Index.of(n)) for n in range(width)])
         last: list[Stmt] = [For(element, (stored(of_all),), "lanes")]
     else:
         totals = fresh_local(dtype, "_a")
@@ -396,7 +397,7 @@ def _takes_several_rows(window: _Window, elements: Sequence[_Element]) -> bool:
     if window.column is not None or window.row_conditions or not window.rows or any(bounds for _, bounds in elements):
         return False
     is_many = (window.rows[-1].extent.constant or 2 * ROWS) >= 2 * ROWS
-    return is_many and not window.body.dtype.is_inexact and reads_much(window.body)
+    return is_many and reads_much(window.body)
 
 
 def _around(space: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:

@@ -297,7 +297,7 @@ def test_threads_share_what_reductions_add_up() -> None:
         _, source = source_of(program, x="f32[A,B]")
         (condition,) = re.findall(r" if \((?:parallel: )?(.*) >= PARALLEL_OPERATIONS\)", source)
         assert re.fullmatch(r"A\*B(\*\d+)?", condition), source
-    _, source = source_of(lambda x: x.sum(0), x="f32[2000,300]")
+    _, source = source_of(lambda x: x.sum(0), x="f32[2000,3000]")
     assert "#pragma omp parallel for num_threads(n_threads)\n" in source
 
 

@@ -75,8 +75,8 @@ def test_places_across_rows(dtype: str) -> None:
     assert "where[lane]" in text and "int32_t where[" in text
     text = "".join(fx.compile(lambda x: (x.argmax(), x.max()), x="f32[70,40]").sources.values())
     assert "where = -1" not in text and text.count("< 2800; block += ") >= 1
-    text = "".join(fx.compile(lambda x: x.max(0), x="i64[70,400]").sources.values())
-    assert "r += 4" in text
+    text = "".join(fx.compile(lambda x: x.max(0), x="i64[70,4000]").sources.values())
+    assert "r += 8" in text
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

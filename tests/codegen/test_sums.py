@@ -224,3 +224,19 @@ def test_counts(size: int) -> None:
     for x in (np.ones(size, bool), np.zeros(size, bool), draw.random(size) > 0.3):
         assert tuple(named(x)) == (x.sum(), x.sum(), (~x).sum())
         assert tuple(found.item() for found in known(x)) == (x.sum(), x.sum())
+
+
+def test_rows_in_one_page_are_read_one_after_the_other() -> None:
+    """Processors follow one stream of reads through a page. Longer rows are read together, those of unknown length
+    either way; all give the same sums."""
+    for type_, together in (("f64[5000,64]", False), ("f64[5000,3000]", True), ("f64[N,C]", True)):
+        source = "".join(fx.compile(lambda x: x.sum(0), x=type_).sources.values())
+        assert ("r += 8" in source) == together, type_
+        assert ("count <= 512 ? 0" in source) == (type_ == "f64[N,C]"), type_
+    for shape in ((203, 5), (203, 600), (17, 9000), (0, 600), (3, 0)):
+        x = np.random.default_rng(1).standard_normal(shape)
+        for function in (lambda x: x.sum(0), lambda x: x.max(0, initial=-9.0)):
+            kept = fx.compile(function, x=f"f64[{shape[0]},{shape[1]}]")(x)
+            named = fx.compile(function, x="f64[N,C]")(x)
+            np.testing.assert_allclose(kept, function(x), rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(named, kept, rtol=1e-14, atol=1e-14)

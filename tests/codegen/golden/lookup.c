@@ -28,24 +28,15 @@ static void k0_add(const int64_t *restrict tokens, const float *restrict table,
  * program.py:2 */
 static void k1_mean(const float *restrict add, float *restrict mean, int64_t B, int64_t T,
     int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*T*17 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*T*16 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         double wide[16] = {0};
         for (int64_t block = 0; block < T; block += 96) {
             float lanes[16] = {0};
-            for (int64_t r = 0; r < (fx_min(96, T - block) / 4)*4; r += 4) {
+            for (int64_t r = 0; r < fx_min(96, T - block); ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] += add[(i*T + block + r)*16 + lane]
-                        + add[i*T*16 + block*16 + r*16 + lane + 16]
-                        + add[i*T*16 + block*16 + r*16 + lane + 32]
-                        + add[i*T*16 + block*16 + r*16 + lane + 48];
-                }
-            }
-            for (int64_t r = 0; r < fx_min(96, T - block) % 4; ++r) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] += add[(i*T + block + (fx_min(96, T - block) / 4)*4 + r)*16 + lane];
+                    lanes[lane] += add[(i*T + block + r)*16 + lane];
                 }
             }
             #pragma omp simd

@@ -4,19 +4,42 @@ static void k0_max(const float *restrict x, float *restrict max, int64_t A, int6
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (A*C*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < A; ++i) {
-        for (int64_t block = 0; block < C; block += 256) {
-            const int64_t count = fx_min(256, C - block);
-            float total[256];
+        const int64_t width = fx_min(fx_max((C + 7) / 8, 1024), 4096);
+        for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
+            const int64_t count = fx_min(width, C - width*part);
+            float total[4096];
             for (int64_t e = 0; e < count; ++e) total[e] = -INFINITY;
-            for (int64_t r = 0; r < N; ++r) {
+            const int64_t j = count <= 1024 ? 0 : (N / 8)*8;
+            for (int64_t r = 0; r < j; r += 8) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
-                    total[lane] = fx_maximum_f32(total[lane], x[(i*N + r)*C + block + lane]);
+                    total[lane] = fx_maximum_f32(total[lane], x[(i*N + r)*C + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*2 + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*3 + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*4 + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*5 + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*6 + width*part + lane]);
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[i*C*N + r*C + C*7 + width*part + lane]);
+                }
+            }
+            for (int64_t r = 0; r < N - j; ++r) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < count; ++lane) {
+                    total[lane] = fx_maximum_f32(total[lane],
+                        x[(i*N + j + r)*C + width*part + lane]);
                 }
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < count; ++lane) {
-                max[i*C + block + lane] = total[lane];
+                max[i*C + width*part + lane] = total[lane];
             }
         }
     }

@@ -7,20 +7,10 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t H, in
         double wide[8] = {0};
         for (int64_t block = 0; block < H*W; block += 96) {
             float lanes[8] = {0};
-            for (int64_t r = 0; r < (fx_min(96, H*W - block) / 4)*4; r += 4) {
+            for (int64_t r = 0; r < fx_min(96, H*W - block); ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
-                    lanes[lane] += x[(i*H*W + block + r)*8 + lane]
-                        + x[i*H*W*8 + block*8 + r*8 + lane + 8]
-                        + x[i*H*W*8 + block*8 + r*8 + lane + 16]
-                        + x[i*H*W*8 + block*8 + r*8 + lane + 24];
-                }
-            }
-            for (int64_t r = 0; r < (fx_min(96, H*W - block)) % 4; ++r) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 8; ++lane) {
-                    lanes[lane] += x[(i*H*W + block + (fx_min(96, H*W - block) / 4)*4 + r)*8
-                        + lane];
+                    lanes[lane] += x[(i*H*W + block + r)*8 + lane];
                 }
             }
             #pragma omp simd

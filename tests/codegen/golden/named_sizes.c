@@ -37,20 +37,35 @@ static void k1_exp(const float *restrict tanh, const float *restrict y, float *r
  * program.py:2 */
 static void k2_max(const float *restrict exp, float *restrict max, int64_t B, int64_t M, int64_t N,
     int n_threads) {
+    const int64_t width = fx_min(fx_max((B*N + 7) / 8, 1024), 4096);
     #pragma omp parallel for num_threads(n_threads) if (B*M*N >= PARALLEL_OPERATIONS)
-    for (int64_t block = 0; block < B*N; block += 256) {
-        const int64_t count = fx_min(256, B*N - block);
-        float total[256];
+    for (int64_t part = 0; part < fx_floor_div(B*N - 1, width) + 1; ++part) {
+        const int64_t count = fx_min(width, B*N - width*part);
+        float total[4096];
         for (int64_t e = 0; e < count; ++e) total[e] = -INFINITY;
-        for (int64_t r = 0; r < M; ++r) {
+        const int64_t i = count <= 1024 ? 0 : (M / 8)*8;
+        for (int64_t r = 0; r < i; r += 8) {
             #pragma omp simd
             for (int64_t lane = 0; lane < count; ++lane) {
-                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + block + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*2 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*3 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*4 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*5 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*6 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane], exp[r*B*N + B*N*7 + width*part + lane]);
+            }
+        }
+        for (int64_t r = 0; r < M - i; ++r) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < count; ++lane) {
+                total[lane] = fx_maximum_f32(total[lane], exp[(i + r)*B*N + width*part + lane]);
             }
         }
         #pragma omp simd
         for (int64_t lane = 0; lane < count; ++lane) {
-            max[block + lane] = total[lane];
+            max[width*part + lane] = total[lane];
         }
     }
 }

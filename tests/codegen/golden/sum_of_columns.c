@@ -2,29 +2,33 @@
  * program.py:1 */
 static void k0_sum(const float *restrict x, float *restrict sum, int64_t C, int64_t N,
     int n_threads) {
-    const int64_t width = fx_min(fx_max((C + 7) / 8, 256), 1024);
-    #pragma omp parallel for num_threads(n_threads) if (C*N*2 >= PARALLEL_OPERATIONS)
+    const int64_t width = fx_min(fx_max((C + 7) / 8, 1024), 4096);
+    #pragma omp parallel for num_threads(n_threads) if (C*N >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
         const int64_t count = fx_min(width, C - width*part);
-        double wide[1024];
+        double wide[4096];
         for (int64_t e = 0; e < count; ++e) wide[e] = 0.0;
         for (int64_t block = 0; block < N; block += 96) {
-            float lanes[1024];
+            float lanes[4096];
             for (int64_t e = 0; e < count; ++e) lanes[e] = 0.0f;
-            for (int64_t r = 0; r < (fx_min(96, N - block) / 4)*4; r += 4) {
+            const int64_t i = count <= 1024 ? 0 : (fx_min(96, N - block) / 8)*8;
+            for (int64_t r = 0; r < i; r += 8) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
                     lanes[lane] += fx_abs_f32(x[(block + r)*C + width*part + lane])
                         + fx_abs_f32(x[block*C + r*C + C + width*part + lane])
                         + fx_abs_f32(x[block*C + r*C + C*2 + width*part + lane])
-                        + fx_abs_f32(x[block*C + r*C + C*3 + width*part + lane]);
+                        + fx_abs_f32(x[block*C + r*C + C*3 + width*part + lane])
+                        + fx_abs_f32(x[block*C + r*C + C*4 + width*part + lane])
+                        + fx_abs_f32(x[block*C + r*C + C*5 + width*part + lane])
+                        + fx_abs_f32(x[block*C + r*C + C*6 + width*part + lane])
+                        + fx_abs_f32(x[block*C + r*C + C*7 + width*part + lane]);
                 }
             }
-            for (int64_t r = 0; r < fx_min(96, N - block) % 4; ++r) {
+            for (int64_t r = 0; r < fx_min(96, N - block) - i; ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
-                    lanes[lane] += fx_abs_f32(x[(block + (fx_min(96, N - block) / 4)*4 + r)*C
-                        + width*part + lane]);
+                    lanes[lane] += fx_abs_f32(x[(block + i + r)*C + width*part + lane]);
                 }
             }
             #pragma omp simd
