@@ -377,8 +377,13 @@ class Columns:
         width = extremum("min", shared, Index.of(most)) if most > least else Index.of(least)
         before, size = None, most
         if width.constant is not None:
+            if row.constant is not None:  # equal parts, of whole vectors
+                parts = max(row.constant // width.constant, -(-row.constant // most))
+                if parts == 1:
+                    return Columns(Index.of(0), row, row.constant)
+                width = Index.of(-(-row.constant // (parts * LANES)) * LANES)
             first = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row))
-            size = width.constant
+            size = width.constant or most
         else:
             local = fresh_local(dtypes.int64, "_width")
             before, width = Let(local.name, expr.index_value(width)), Index.of(Value(local))
