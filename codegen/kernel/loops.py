@@ -296,6 +296,9 @@ _STEMS = {
     "_wide": "wide",
     "_left": "left",
     "_others": "others",
+    "_totals": "totals",
+    "_parts": "parts",
+    "_size": "size",
     "_a": "total",
     "_t": "t",
 }

@@ -16,16 +16,20 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, S
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     LANES,
+    LONG,
+    PARTS,
     SERIAL,
     Lanes,
     count_in_lanes,
     is_count,
     is_long,
     joined,
+    named,
     serial_sum,
     short_or_long,
     sum_in_blocks,
     sum_in_lanes,
+    wider,
 )
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
@@ -68,6 +72,7 @@ class Nest:
         self.checks: dict[tuple[object, ...], Expr] = {}  # checked indices that this nest bound
         self.lanes, self.finite = lanes, finite  # as for `schedule`
         self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where the operand of a reduction is stored as well
+        self.whole: set[int] = set()  # reductions that are not divided any more
         self.shapes = shapes or {}  # of buffers, if addresses may be inspected
         self.is_shared = True  # by threads
 
@@ -165,6 +170,10 @@ class Nest:
         elif self.shapes:
             reduced, _ = inside(reduced, self._named, frozenset(), self._number)
         variables = _innermost_last(reduced)
+        if level == 0 and self._is_divided(node, reduced):
+            divided = self._in_parts(reduced, variables)
+            self._remember(node, divided, level)
+            return divided
         inner = self.within(variables, level)
         body = inner.bind(reduced.body)
         if id(node) in self.kept:
@@ -172,6 +181,7 @@ class Nest:
             inner.levels[-1] += [Let(term.name, body), Store(*kept, term)]
             body = term
         computed = node.body.dtype.compute
+        widened = max(node.dtype, computed, key=lambda dtype: dtype.itemsize)
         if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(reduced, inner, level, body)
         elif self.lanes and _has_lanes(reduced, inner):
@@ -179,7 +189,7 @@ class Nest:
                 statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, move)
             elif is_long(node, BLOCK):
                 around = inner.order[level:], inner.levels[level + 1 :]
-                statements, result = sum_in_lanes(*around, body, computed, move)
+                statements, result = sum_in_lanes(*around, body, computed, move, widened)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
         elif self.lanes and self.finite is None and _has_short_rows(reduced, inner):
@@ -189,7 +199,7 @@ class Nest:
             statements, result = sum_in_blocks(*around, body, computed, most, move)
         elif is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
-            statements, result = serial_sum(*around, body, computed, self.lanes)
+            statements, result = serial_sum(*around, body, computed, self.lanes, widened)
         else:
             total = fresh_local(computed, "_a")
             inner.levels[-1].append(Assign(total, combine(node.kind, total, body)))
@@ -202,13 +212,68 @@ class Nest:
         self._remember(node, result, level)
         return result
 
+    def _is_divided(self, node: Reduction, reduced: Reduction) -> bool:
+        """Whether threads share a reduction outside of all loops: it is long, or may be, and cannot fail."""
+        if not self.lanes or self.finite is not None or id(node) in self.kept or id(node) in self.whole:
+            return False
+        extents = [v.extent for v in reduced.variables]
+        if COMBINATIONS[node.kind].positions or any(e.variables() for e in extents):
+            return False
+        if any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(reduced.body)):
+            return False
+        return (product(extents).constant or LONG) >= LONG
+
+    def _in_parts(self, node: Reduction, variables: Sequence[Var]) -> Expr:
+        """The local that holds such a reduction. If its size is known, all parts are equal, and a rest follows."""
+        first, others, terms = variables[0], variables[1:], product(v.extent for v in variables)
+        unit, computed, before = 1 if others else LANES, node.body.dtype.compute, self.levels[0]
+        parts, rest = Index.of(PARTS), Index.of(0)
+        if terms.constant is None:
+            enough = extremum("min", terms // (LONG // 2), parts)
+            parts = named(before, extremum("max", enough, Index.of(1)), "_parts")
+            size = named(before, (first.extent + parts * unit - 1) // (parts * unit) * unit, "_size")
+        else:
+            size = first.extent // (PARTS * unit) * unit
+            rest = first.extent - size * PARTS
+        dtype = wider(computed) if is_long(node) else computed
+        totals, total, start = fresh_local(dtype, "_totals"), fresh_local(dtype, "_a"), neutral(node.kind, dtype)
+        part, place = (expr.fresh_var(parts, "part") for _ in range(2))
+
+        def reduced(nest: Nest, at: Index, extent: Index, dtype: DType) -> Expr:
+            here = expr.fresh_var(extent)
+            body = expr.substitute_index(node.body, {first: at + Index.of(here)})
+            part = Reduction(dtype, node.kind, (here, *others), body)
+            self.whole.add(id(part))
+            return nest.bind(part)
+
+        inner = self.within([part], 0)
+        length = size
+        if size.constant is None:
+            length = extremum("max", extremum("min", size, first.extent - size * part), Index.of(0))
+            length = named(inner.levels[-1], length, "_count")
+        found = reduced(inner, size * part, length, dtype)
+        of_part, of_place = (Local(dtype, totals.name, (Index.of(v),)) for v in (part, place))
+        before += [
+            Alloc(totals.name, dtype, start, PARTS, None if parts.constant else parts),
+            For(part, (*inner.levels[-1], Assign(of_part, found)), "parallel"),
+            Alloc(total.name, dtype, start),
+            For(place, (Assign(total, combine(node.kind, total, of_place)),), "reduce"),
+        ]
+        inner._forget_inside(0)
+        if rest.constant != 0:
+            last = expr.cast(reduced(self, size * PARTS, rest, node.dtype), dtype)
+            before.append(Assign(total, combine(node.kind, total, last)))
+        if dtype is computed:
+            return total
+        narrow = fresh_local(computed, "_a")
+        before.append(Let(narrow.name, expr.cast(total, computed)))
+        return narrow
+
     def _named(self, index: Index) -> Index:
         """The index, as a local at the depth that its variables require unless it is a number."""
-        if index.constant is not None or index.single_atom in index.variables():
+        if index.single_atom in index.variables():
             return index
-        local = fresh_local(dtypes.int64, "_t")
-        self.levels[self.level(frozenset(index.variables()))].append(Let(local.name, expr.index_value(index)))
-        return Index.of(Value(local))
+        return named(self.levels[self.level(frozenset(index.variables()))], index, "_t")
 
     def _number(self, value: Expr) -> Index:
         """A computed number as an index: a local at the depth that its variables require."""
@@ -246,7 +311,7 @@ class Nest:
             self.shapes,
             self.finite,
         )
-        inner.checks, inner.kept = self.checks, self.kept
+        inner.checks, inner.kept, inner.whole = self.checks, self.kept, self.whole
         return inner
 
     def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
@@ -517,12 +582,7 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     extent, dtype = variable.extent, node.body.dtype
 
     def of_part(statements: list[Stmt], first: Index) -> tuple[Var, Expr]:
-        count = extremum("min", Index.of(_SEARCHED), extent - first)
-        if count.constant is None:
-            named = fresh_local(dtypes.int64, "_count")
-            statements.append(Let(named.name, expr.index_value(count)))
-            count = Index.of(Value(named))
-        here = expr.fresh_var(count)
+        here = expr.fresh_var(named(statements, extremum("min", Index.of(_SEARCHED), extent - first), "_count"))
         return here, expr.substitute_index(node.body, {variable: first + here})
 
     if (extent.constant or _SEARCHED + 1) <= _SEARCHED:

@@ -356,6 +356,10 @@ def _excludes(a: Expr, b: Expr) -> bool:
 def _trips(extent: Index) -> Index:
     """A rough number of iterations in terms of sizes alone."""
     least = extent.single_atom
+    if isinstance(least, Extremum) and least.kind == "min":  # a part of at most so many
+        numbers = [part.constant for part in (least.a, least.b) if part.constant is not None]
+        if numbers:
+            return Index.of(min(numbers))
     if isinstance(least, Extremum) and expr.run_time_values((least.a,)):  # a part of the remaining extent
         kept = {m: c for m, c in least.b.terms.items() if all(isinstance(a, DimVar) for a in m)}
         return _trips(Index(kept)) if kept else Index.of(1)

@@ -33,6 +33,11 @@ BLOCK = 64 * LANES
 #: The same on a processor that has no wider type, as of small devices: such blocks are added so that what
 #: rounding leaves out is kept.
 SMALL_BLOCK = 512
+#: Terms from which threads share a reduction outside of all loops, and the parts that they share. Their number follows
+#: from sizes alone, so results do not depend on the number of threads.
+LONG, PARTS = 128 * BLOCK, 16
+#: The fewest rows in such a part: adding parts of doubles then keeps the bound of docs/numerics.md.
+FEWEST = 128
 #: Sums that lie side by side and are computed together: as many as can be, since longer pieces of a
 #: row are read faster, but so few that there are tasks for threads.
 COLUMNS, MOST_COLUMNS, TASKS = 256, 4096, 8
@@ -71,6 +76,11 @@ def joined(node: Reduction, shapes: Mapping[str, MultiIndex]) -> Reduction:
     return Reduction(node.dtype, node.kind, tuple(variables), body)
 
 
+def wider(computed: DType) -> DType:
+    """The type of a wide total of floats or complex numbers."""
+    return dtypes.complex128 if computed.is_complex else dtypes.float64
+
+
 @dataclass(frozen=True)
 class Wide:
     """A total, or ``size`` of them (of which ``used`` are needed), in a wider type than the numbers that are added to
@@ -85,8 +95,7 @@ class Wide:
     @staticmethod
     def of(computed: DType, size: int = 0, doubles: bool = True, used: Index | None = None) -> Wide:
         """A total for numbers that are computed in this type."""
-        wide = dtypes.complex128 if computed.is_complex else dtypes.float64
-        wide = wide if doubles else computed
+        wide = wider(computed) if doubles else computed
         left = fresh_local(wide, "_left") if computed is wide else None
         return Wide(fresh_local(wide, "_wide"), left, size, used)
 
@@ -142,13 +151,13 @@ def _plus(target: Local, value: Expr) -> Assign:
 
 
 def serial_sum(
-    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType, parts: bool
+    order: Sequence[Var], levels: Sequence[Sequence[Stmt]], body: Expr, computed: DType, parts: bool, result: DType
 ) -> tuple[list[Stmt], Local]:
-    """The sum of ``body`` over loops with the variables ``order``, and the local that holds it. ``levels[d]`` are
-    statements in the first d + 1 loops, before those inside them. With ``parts``, innermost loops of at most
-    :data:`SERIAL` numbers are first added in their own type; otherwise all loops are one task that the threads of a GPU
-    share."""
-    wide, total = Wide.of(computed), fresh_local(computed, "_a")
+    """The sum of ``body`` over loops with the variables ``order``, and the local of type ``result`` that holds it.
+    ``levels[d]`` are statements in the first d + 1 loops, before those inside them. With ``parts``, innermost loops of
+    at most :data:`SERIAL` numbers are first added in their own type; otherwise all loops are one task that the threads
+    of a GPU share."""
+    wide, total = Wide.of(computed), fresh_local(result, "_a")
     cut, terms = len(order), 1
     while parts and cut and terms * (order[cut - 1].extent.constant or SERIAL + 1) <= SERIAL:
         cut -= 1
@@ -175,12 +184,13 @@ def sum_in_lanes(
     body: Expr,
     computed: DType,
     moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
+    result: DType,
 ) -> tuple[list[Stmt], Local]:
     """Like `serial_sum`, if the innermost loop runs over contiguous memory: blocks of it are added in :data:`LANES`
     accumulators, which are then added to the wide total. ``moved`` is a function that replaces a variable in a
     statement."""
     variable = order[-1]
-    lanes, wide, total = Lanes.of(computed, variable.extent), Wide.of(computed), fresh_local(computed, "_a")
+    lanes, wide, total = Lanes.of(computed, variable.extent), Wide.of(computed), fresh_local(result, "_a")
 
     def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
@@ -205,8 +215,8 @@ def sum_in_lanes(
         inner = added(lanes.loops(Index.of(block), count, step))
         statements = [For(block, tuple(inner), "serial", BLOCK)]
         if len(order) == 1:
-            long, narrow = [*wide.start(), *statements], expr.cast(wide.value(), computed)
-            return short_or_long(variable.extent, total, expr.const(0, computed), step, long, narrow), total
+            long, narrow = [*wide.start(), *statements], expr.cast(wide.value(), result)
+            return short_or_long(variable.extent, total, expr.const(0, result), step, long, narrow), total
     for depth in range(len(order) - 2, -1, -1):
         statements = [For(order[depth], (*levels[depth], *statements))]
         if depth == cut:
@@ -225,7 +235,7 @@ def short_or_long(
     """Reduce a row whose length is known only at the call: the statements ``long``, which give ``value``, or for less
     than :data:`LANES` numbers one ``step`` after the other, because starting and joining the accumulators would take
     longer (10,000 products of 8 numbers 37 us, now 20)."""
-    if Index.of(LANES) <= extent:
+    if Index.of(LANES) <= extent or (extent % LANES).constant == 0:
         return [*long, Let(total.name, value)]
     count, lanes = expr.index_value(extent), expr.const(LANES, dtypes.int64)
     place = expr.fresh_var(extent, "rest")
@@ -357,44 +367,39 @@ class Lanes:
 @dataclass(frozen=True)
 class Columns:
     """``count`` elements of a row from ``first`` on, of which at most ``size`` are computed together: all of them, or
-    in turns of a loop with the variable ``turn``, in which the count gets its name. A number that is not constant is
-    named ``before`` the loop."""
+    in turns of a loop with the variable ``turn``. Numbers that are not constant get names ``before`` the loop and
+    ``inside`` of it."""
 
     first: Index
     count: Index
     size: int
     turn: Var | None = None
-    named: Let | None = None
-    before: Let | None = None
+    inside: tuple[Stmt, ...] = ()
+    before: tuple[Stmt, ...] = ()
 
     @staticmethod
     def of(along: Var, most: int, least: int = COLUMNS) -> Columns:
         """The columns of a row with this variable, at most so many at a time, but no parts of fewer than ``least``."""
         row, least = along.extent, min(most, least)
-        if row.constant is not None and row.constant <= least:
-            return Columns(Index.of(0), row, row.constant)
-        shared = extremum("max", (row + TASKS - 1) // TASKS, Index.of(least))
-        width = extremum("min", shared, Index.of(most)) if most > least else Index.of(least)
-        before, size = None, most
-        if width.constant is not None:
-            if row.constant is not None:  # equal parts, of whole vectors
-                parts = max(row.constant // width.constant, -(-row.constant // most))
-                if parts == 1:
-                    return Columns(Index.of(0), row, row.constant)
-                width = Index.of(-(-row.constant // (parts * LANES)) * LANES)
-            first = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row))
-            size = width.constant or most
+        enough = extremum("min", row // least, Index.of(TASKS if most > least else 1))
+        turns = extremum("max", extremum("max", enough, (row + most - 1) // most), Index.of(1))
+        before: list[Stmt] = []
+        if row.constant is not None and turns.constant is not None:
+            if turns.constant == 1:
+                return Columns(Index.of(0), row, row.constant)
+            size = -(-row.constant // (turns.constant * LANES)) * LANES  # whole vectors
+            first, width = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row)), Index.of(size)
+        elif most == least:
+            first, width = Index.of(turn := Var(fresh_local(dtypes.int64, "_block").name, row)), Index.of(most)
+            size = most
         else:
-            local = fresh_local(dtypes.int64, "_width")
-            before, width = Let(local.name, expr.index_value(width)), Index.of(Value(local))
-            turn = Var(fresh_local(dtypes.int64, "_part").name, (row + width - 1) // width)
+            turns = named(before, turns, "_parts")
+            width = named(before, extremum("max", (row + turns - 1) // turns, Index.of(1)), "_width")
+            turn, size = Var(fresh_local(dtypes.int64, "_part").name, (row + width - 1) // width), most
             first = Index.of(turn) * width
         count = extremum("min", width, row - first)
-        if count.constant is not None:
-            return Columns(first, count, size, turn, None, before)
-        number = fresh_local(dtypes.int64, "_count")
-        named = Let(number.name, expr.index_value(count))
-        return Columns(first, Index.of(Value(number)), size, turn, named, before)
+        inside: list[Stmt] = []
+        return Columns(first, named(inside, count, "_count"), size, turn, tuple(inside), tuple(before))
 
     @property
     def used(self) -> Index | None:
@@ -411,7 +416,7 @@ class Columns:
         whole, most = number // ROWS * ROWS, PAGE // dtype.itemsize
         if self.turn is None and self.size <= most:
             whole = Index.of(0)
-        elif self.count.constant is None and (self.turn is None or self.before is not None):
+        elif self.count.constant is None and (self.turn is None or self.before):
             columns, local = expr.index_value(self.count), fresh_local(dtypes.int64, "_whole")
             is_short = expr.apply("le", columns, expr.const(most, dtypes.int64))
             zero = expr.const(0, dtypes.int64)
@@ -429,10 +434,10 @@ class Columns:
         """Statements that compute some columns, repeated for all of them in a loop of that kind."""
         if self.turn is None:
             return statements
-        statements = [*([] if self.named is None else [self.named]), *statements]
-        if self.before is None:
+        statements = [*self.inside, *statements]
+        if not self.before:
             return [For(self.turn, tuple(statements), kind, self.size)]
-        return [self.before, For(self.turn, tuple(statements), kind)]
+        return [*self.before, For(self.turn, tuple(statements), kind)]
 
 
 def reads_much(body: Expr) -> bool:
@@ -448,12 +453,20 @@ def sum_of_rows(
     store: Callable[[Index, Expr], Stmt],
     kind: str,
     of_row: Callable[[Mapping[Var, Index], For], list[Stmt]] | None = None,
+    result: DType | None = None,
 ) -> list[Stmt]:
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands are adjacent:
     :data:`SERIAL` rows are added in their own type, and their sums are added to wide ones. ``store(column, sum)``
     stores one of them; ``kind`` is that of the loop over parts of the row; ``of_row`` wraps the loop that adds a row
     in what it needs."""
     columns = Columns.of(along, MOST_COLUMNS, PAGE // computed.itemsize)
+    is_plain = of_row is None and not any(v.extent.variables() for v in order)
+    if kind == "parallel" and columns.turn is None and is_plain:
+        numbers = product(v.extent for v in order) * columns.size
+        most = extremum("min", numbers * PARTS // LONG, order[0].extent // FEWEST)
+        several = extremum("max", extremum("min", most, Index.of(PARTS)), Index.of(1))
+        if several.constant != 1:
+            return _rows_in_parts(order, along, columns.size, several, body, computed, store)
     first, count = columns.first, columns.count
     wides, parts = Wide.of(computed, columns.size, used=columns.used), fresh_local(computed, "_lanes")
 
@@ -477,7 +490,7 @@ def sum_of_rows(
         return [For(one, tuple(added([start + Index.of(one)])))]
 
     def finished(column: Index) -> list[Stmt]:
-        return [store(first + column, expr.cast(wides.value((column,)), computed))]
+        return [store(first + column, expr.cast(wides.value((column,)), result or computed))]
 
     def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
         added = row(lambda c: wides.add(Local(computed, parts.name, (c,)), (c,)))
@@ -503,6 +516,54 @@ def sum_of_rows(
             statements = emptied(statements)
     statements = [*wides.start(), *statements, row(finished)]
     return columns.loop(statements, kind)
+
+
+def _rows_in_parts(
+    order: Sequence[Var],
+    along: Var,
+    size: int,
+    parts: Index,
+    body: Expr,
+    computed: DType,
+    store: Callable[[Index, Expr], Stmt],
+) -> list[Stmt]:
+    """Like `sum_of_rows`, for one short row of ``size`` sums: threads add so many parts of the rows."""
+    first, others, wide = order[0], order[1:], wider(computed)
+    statements: list[Stmt] = []
+    parts = named(statements, parts, "_parts")
+    rows = named(statements, (first.extent + parts - 1) // parts, "_size")
+    part, place, column = expr.fresh_var(parts, "part"), expr.fresh_var(parts, "part"), expr.fresh_var(size, "lane")
+    totals, total, zero = fresh_local(wide, "_totals"), fresh_local(wide, "_a"), expr.const(0, wide)
+
+    def of_part(at: Var, column: Index) -> Local:
+        return Local(wide, totals.name, (Index.of(at) * size + column,))
+
+    inside: list[Stmt] = []
+    count = extremum("max", extremum("min", rows, first.extent - rows * part), Index.of(0))
+    here = expr.fresh_var(named(inside, count, "_count"))
+    moved = expr.substitute_index(body, {first: rows * part + Index.of(here)})
+
+    def kept(column: Index, value: Expr) -> Stmt:
+        return Assign(of_part(part, column), value)
+
+    inside += sum_of_rows([here, *others], along, moved, computed, kept, "serial", result=wide)
+    joined = For(place, (_plus(total, of_part(place, Index.of(column))),), "reduce")
+    done = store(Index.of(column), expr.cast(total, computed))
+    return [
+        *statements,
+        Alloc(totals.name, wide, zero, PARTS * size, None if parts.constant else parts * size),
+        For(part, tuple(inside), "parallel"),
+        For(column, (Alloc(total.name, wide, zero), joined, done), "simd"),
+    ]
+
+
+def named(statements: list[Stmt], index: Index, name: str) -> Index:
+    """The index, to which the statements give a name unless it is constant."""
+    if index.constant is not None:
+        return index
+    local = fresh_local(dtypes.int64, name)
+    statements.append(Let(local.name, expr.index_value(index)))
+    return Index.of(Value(local))
 
 
 # -- without a wider type ---------------------------------------------------------------------------

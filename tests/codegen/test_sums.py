@@ -240,3 +240,33 @@ def test_rows_in_one_page_are_read_one_after_the_other() -> None:
             named = fx.compile(function, x="f64[N,C]")(x)
             np.testing.assert_allclose(kept, function(x), rtol=1e-13, atol=1e-13)
             np.testing.assert_allclose(named, kept, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "i4", "u1", "b1"])
+@pytest.mark.parametrize("shape", [(140_001,), (700, 301), (3_001, 70), (5, 7), (0, 3)])
+def test_threads_share_reductions_outside_of_loops(dtype: str, shape: tuple[int, ...]) -> None:
+    """How a reduction is divided depends on sizes alone: one thread and two give the same bits."""
+    x = (np.random.default_rng(1).standard_normal(shape) * 3).astype(dtype)
+    functions = [lambda x: x.sum(), lambda x: x.sum(0), lambda x: x[::2].sum(), lambda x: (x != 0).sum()]
+    if x.size and not np.iscomplexobj(x):
+        functions += [lambda x: x.max(), lambda x: x.min(), lambda x: x.all()]
+    if x.size and np.isrealobj(x) and x.dtype.kind == "f":
+        functions += [lambda x: x - x.mean(), lambda x: x.std(0)]
+
+    def program(x: Any) -> Any:
+        return tuple(function(x) for function in functions)
+
+    type_ = fx.TensorType(shape, x.dtype)
+    for given in (type_, f"{type_.dtype}[{', '.join('NC'[: x.ndim])}]"):
+        one, two = (fx.compile(program, given, threads=threads)(x) for threads in (1, 2))
+        for found, same, expected in zip(one, two, program(x.astype("f8") if dtype == "f2" else x)):
+            np.testing.assert_array_equal(found, same)
+            rtol = {"f2": 2e-2, "f4": 1e-4, "c8": 1e-4}.get(dtype, 1e-10)
+            np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * max(1, x.size) ** 0.5)
+
+
+def test_long_reductions_are_divided() -> None:
+    for function in (lambda x: x.sum(), lambda x: x.max(), lambda x: (x > 0).sum(), lambda x: x.sum(0)):
+        for type_, divided in (("f32[9000,64]", True), ("f32[N,64]", True), ("f32[30,64]", False)):
+            source = "".join(fx.compile(function, x=type_).sources.values())
+            assert ("#pragma omp parallel for num_threads" in source and "totals[part" in source) == divided, source

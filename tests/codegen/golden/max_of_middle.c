@@ -4,7 +4,8 @@ static void k0_max(const float *restrict x, float *restrict max, int64_t A, int6
     int n_threads) {
     #pragma omp parallel for num_threads(n_threads) if (A*C*N >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < A; ++i) {
-        const int64_t width = fx_min(fx_max((C + 7) / 8, 1024), 4096);
+        const int64_t parts = fx_max(fx_max(fx_min(C / 1024, 8), (C + 4095) / 4096), 1);
+        const int64_t width = fx_max(fx_floor_div(C - 1, parts) + 1, 1);
         for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
             const int64_t count = fx_min(width, C - width*part);
             float total[4096];

@@ -1,38 +1,53 @@
 /* mean: f32 = mean
  * program.py:1 */
-static void k0_mean(const float *restrict x, float *restrict mean, int64_t N) {
-    float total = 0.0f;
-    if (N < 16) {
-        for (int64_t rest = 0; rest < N; ++rest) {
-            total += x[rest];
+static void k0_mean(const float *restrict x, float *restrict mean, int64_t N, int n_threads) {
+    const int64_t parts = fx_max(fx_min(N / 65536, 16), 1);
+    const int64_t size = fx_floor_div(N - 1, parts*16)*16 + 16;
+    double totals[16];
+    for (int64_t e = 0; e < parts; ++e) totals[e] = 0.0;
+    #pragma omp parallel for num_threads(n_threads) if (N*3 >= PARALLEL_OPERATIONS)
+    for (int64_t part = 0; part < parts; ++part) {
+        const int64_t count = fx_max(fx_min(size, N - size*part), 0);
+        double total = 0.0;
+        if (count < 16) {
+            for (int64_t rest = 0; rest < count; ++rest) {
+                total += x[size*part + rest];
+            }
         }
-    }
-    if (N >= 16) {
-        double wide = 0.0;
-        for (int64_t block = 0; block < N; block += 1024) {
-            float lanes[16] = {0};
-            float others = 0.0f;
-            const int64_t count = (fx_min(1024, N - block) / 16)*16;
-            for (int64_t block1 = 0; block1 < count; block1 += 16) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] += x[block + block1 + lane];
+        if (count >= 16) {
+            double wide = 0.0;
+            for (int64_t block = 0; block < count; block += 1024) {
+                float lanes[16] = {0};
+                float others = 0.0f;
+                const int64_t count1 = fx_floor_div(fx_min(1024, count - block), 16)*16;
+                for (int64_t block1 = 0; block1 < count1; block1 += 16) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        lanes[lane] += x[size*part + block + block1 + lane];
+                    }
                 }
+                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024, count - block), 16);
+                    ++rest) {
+                    others += x[size*part + block + count1 + rest];
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 8; ++lane) {
+                    lanes[lane] += lanes[lane + 8];
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 4; ++lane) {
+                    lanes[lane] += lanes[lane + 4];
+                }
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
             }
-            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                others += x[block + count + rest];
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 8; ++lane) {
-                lanes[lane] += lanes[lane + 8];
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 4; ++lane) {
-                lanes[lane] += lanes[lane + 4];
-            }
-            wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
+            total = wide;
         }
-        total = (float)wide;
+        totals[part] = total;
     }
-    mean[0] = total / (float)N;
+    double total = 0.0;
+    for (int64_t part = 0; part < parts; ++part) {
+        total += totals[part];
+    }
+    const float total1 = (float)total;
+    mean[0] = total1 / (float)N;
 }

@@ -37,7 +37,8 @@ static void k1_exp(const float *restrict tanh, const float *restrict y, float *r
  * program.py:2 */
 static void k2_max(const float *restrict exp, float *restrict max, int64_t B, int64_t M, int64_t N,
     int n_threads) {
-    const int64_t width = fx_min(fx_max((B*N + 7) / 8, 1024), 4096);
+    const int64_t parts = fx_max(fx_max(fx_min(B*N / 1024, 8), (B*N + 4095) / 4096), 1);
+    const int64_t width = fx_max(fx_floor_div(B*N - 1, parts) + 1, 1);
     #pragma omp parallel for num_threads(n_threads) if (B*M*N >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < fx_floor_div(B*N - 1, width) + 1; ++part) {
         const int64_t count = fx_min(width, B*N - width*part);

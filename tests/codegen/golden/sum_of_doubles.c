@@ -1,46 +1,60 @@
 /* sum: f64 = mul -> sum
  * program.py:1 */
-static void k0_sum(const double *restrict x, double *restrict sum, int64_t N) {
-    double total = 0.0;
-    if (N < 16) {
-        for (int64_t rest = 0; rest < N; ++rest) {
-            const double t0 = x[rest];
-            total += t0 * t0;
+static void k0_sum(const double *restrict x, double *restrict sum, int64_t N, int n_threads) {
+    const int64_t parts = fx_max(fx_min(N / 65536, 16), 1);
+    const int64_t size = fx_floor_div(N - 1, parts*16)*16 + 16;
+    double totals[16];
+    for (int64_t e = 0; e < parts; ++e) totals[e] = 0.0;
+    #pragma omp parallel for num_threads(n_threads) if (N*6 >= PARALLEL_OPERATIONS)
+    for (int64_t part = 0; part < parts; ++part) {
+        const int64_t count = fx_max(fx_min(size, N - size*part), 0);
+        double total = 0.0;
+        if (count < 16) {
+            for (int64_t rest = 0; rest < count; ++rest) {
+                const double t0 = x[size*part + rest];
+                total += t0 * t0;
+            }
         }
-    }
-    if (N >= 16) {
-        double wide = 0.0;
-        double left = 0.0;
-        for (int64_t block = 0; block < N; block += 1024) {
-            double lanes[16] = {0};
-            double others = 0.0;
-            const int64_t count = (fx_min(1024, N - block) / 16)*16;
-            for (int64_t block1 = 0; block1 < count; block1 += 16) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 16; ++lane) {
-                    const double t0 = x[block + block1 + lane];
-                    lanes[lane] += t0 * t0;
+        if (count >= 16) {
+            double wide = 0.0;
+            double left = 0.0;
+            for (int64_t block = 0; block < count; block += 1024) {
+                double lanes[16] = {0};
+                double others = 0.0;
+                const int64_t count1 = fx_floor_div(fx_min(1024, count - block), 16)*16;
+                for (int64_t block1 = 0; block1 < count1; block1 += 16) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        const double t0 = x[size*part + block + block1 + lane];
+                        lanes[lane] += t0 * t0;
+                    }
                 }
+                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024, count - block), 16);
+                    ++rest) {
+                    const double t0 = x[size*part + block + count1 + rest];
+                    others += t0 * t0;
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 8; ++lane) {
+                    lanes[lane] += lanes[lane + 8];
+                }
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 4; ++lane) {
+                    lanes[lane] += lanes[lane + 4];
+                }
+                const double t0 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others;
+                const double t1 = wide + t0;
+                const double t2 = t1 - wide;
+                left += wide - (t1 - t2) + (t0 - t2);
+                wide += t0;
             }
-            for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                const double t0 = x[block + count + rest];
-                others += t0 * t0;
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 8; ++lane) {
-                lanes[lane] += lanes[lane + 8];
-            }
-            #pragma omp simd
-            for (int64_t lane = 0; lane < 4; ++lane) {
-                lanes[lane] += lanes[lane + 4];
-            }
-            const double t0 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others;
-            const double t1 = wide + t0;
-            const double t2 = t1 - wide;
-            left += wide - (t1 - t2) + (t0 - t2);
-            wide += t0;
+            total = fx_isnan_f64(left) ? wide : wide + left;
         }
-        total = fx_isnan_f64(left) ? wide : wide + left;
+        totals[part] = total;
+    }
+    double total = 0.0;
+    for (int64_t part = 0; part < parts; ++part) {
+        total += totals[part];
     }
     sum[0] = total;
 }
