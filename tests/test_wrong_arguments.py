@@ -45,6 +45,7 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "trace a generator": (lambda: fx.symbolic_trace(i for i in ()), "not generator"),
     "doctor": (lambda: fx.trace_doctor(3), "a program is a function.* not 3"),
     "a dtype as type": (lambda: fx.symbolic_trace(program, np.float32), r"input x: float32 is a class.*f32\[B,4\]"),
+    "a dtype of a type": (lambda: fx.TensorType((3,), "f31"), "'f31' is not a dtype fxlite knows"),
     "a dtype as shape": (lambda: fx.TensorType(fx.float32, (3,)), "a shape is a tuple of sizes"),
     "concrete_args": (
         lambda: fx.symbolic_trace(program, "f32[B]", concrete_args=3),

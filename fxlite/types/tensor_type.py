@@ -24,7 +24,10 @@ from fxlite.types.shapes import Dim, Shape, symbols
 
 class TensorType:
     """The shape (ints or sympy expressions in named dims) and dtype of a value. Types are immutable, and
-    equal types are the same object, so that comparing and hashing them costs nothing."""
+    equal types are the same object, so that comparing and hashing them costs nothing. A dtype may also be
+    given by its name or as NumPy's: ``"f32"``, ``np.float32``.
+
+    Raises ShapeError for a shape that is no tuple, and DTypeError for an unknown dtype."""
 
     __slots__ = ("dtype", "has_elements", "is_concrete", "shape")
     _known: ClassVar[dict[tuple[Shape, DType], TensorType]] = {}
@@ -36,12 +39,14 @@ class TensorType:
     #: True if no dim is named, and none is 0.
     has_elements: bool
 
-    def __new__(cls, shape: Shape, dtype: DType) -> TensorType:
+    def __new__(cls, shape: Shape, dtype: DType | Any) -> TensorType:
         try:
             shape = tuple(shape)
             known = cls._known.get((shape, dtype))
         except TypeError:
             raise ShapeError(f"a shape is a tuple of sizes, not {type(shape).__name__}") from None
+        if known is None and type(dtype) is not DType:
+            return cls(shape, dtypes.dtype(dtype))
         if known is None:
             known = object.__new__(cls)
             object.__setattr__(known, "shape", shape)
