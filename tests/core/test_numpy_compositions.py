@@ -387,3 +387,16 @@ def test_a_large_matrix_without_a_routine_is_refused() -> None:
     module = fx.symbolic_trace(lambda a: np.linalg.cholesky(a), "f64[N,N]")
     with pytest.raises(fx.errors.CodegenError, match="up to 64"):
         fx.compile(module, backend="cuda", device="shim")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+def test_threads_share_the_columns_of_solutions(dtype: str) -> None:
+    """Each column is solved alone, so the number of threads changes no bit."""
+    random = np.random.default_rng(3)
+    turned = 0.6 - 0.8j if dtype.startswith("c") else 1
+    a = (random.standard_normal((90, 90)) * turned + 20 * np.eye(90)).astype(dtype)
+    for columns in (1, 70, 301):
+        b = (random.standard_normal((90, columns)) * turned).astype(dtype)
+        one, two = (fx.compile(np.linalg.solve, a=a, b=b, threads=threads)(a, b) for threads in (1, 2))
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, np.linalg.solve(a, b), rtol=1e-4, atol=1e-6)

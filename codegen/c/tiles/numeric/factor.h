@@ -159,7 +159,8 @@ static void subtract_product_T(
     int n_threads, int64_t rows, int64_t columns, int64_t depth, const T *a, int64_t a_pitch,
     const T *b, int64_t b_pitch, T *y, int64_t y_pitch)
 {
-    const int shared = n_threads > 1 && rows * columns * depth > PARALLEL_OPERATIONS;
+    const int64_t products = PARTS * PARTS * rows * columns * depth; /* many in a cycle */
+    const int shared = n_threads > 1 && products > 8 * PARALLEL_OPERATIONS;
     (void)shared;
     #pragma omp parallel for schedule(dynamic) num_threads(n_threads) if (shared)
     for (int64_t row = 0; row < rows; row += FACTOR_ROWS) {
@@ -368,10 +369,18 @@ static int64_t solve_T(
     }
     const int64_t failed = factor_rows_T(n_threads, n, columns, 0, n, memory, &exchanges);
     if (failed >= 0) return failed;
-    solve_lower_T(n_threads, columns, 0, n, n, columns, memory);
-    solve_upper_T(n_threads, columns, 0, n, n, columns, memory);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < k; j++) y[i * k + j] = memory[i * columns + n + j];
+    const int shared = n_threads > 1 && n * n * k > PARALLEL_OPERATIONS;
+    const int64_t panel = R_panel / PARTS, panels = (k + panel - 1) / panel;
+    const int64_t width = (panels + n_threads - 1) / n_threads * panel;
+    (void)shared;
+    #pragma omp parallel for num_threads(n_threads) if (shared)
+    for (int64_t first = n; first < columns; first += width) {
+        const int64_t last = columns - first < width ? columns : first + width;
+        solve_lower_T(1, columns, 0, n, first, last, memory);
+        solve_upper_T(1, columns, 0, n, first, last, memory);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = first; j < last; j++) y[i * k + j - n] = memory[i * columns + j];
+    }
     return -1;
 }
 
