@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fxlite.base.errors import number_of
-from fxlite.codegen.c.interchange import rows_first
+from fxlite.codegen.c.interchange import columns_first, rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
 from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store, statements
@@ -221,15 +221,15 @@ class _Function:
             return []
         if program.apart or any(_mixes_rows(program, n, m) for n, m in itertools.combinations(program.slot_of, 2)):
             return []
-        made, own = self._brought(program), {buffer_name(n) for n in program.slot_of}
-        found = rows_first(made, self.printer.shapes, self.printer.place, head, own)
-        if found is None:
+        made, own, printer = self._brought(program), {buffer_name(n) for n in program.slot_of}, self.printer
+        found = rows_first(made, printer.shapes, printer.place, head, own)
+        if found is None and (found := columns_first(made, printer.shapes, printer.place, head)) is None:
             return []
         self._arena(program, self.scratch)
         count = [known_index(node.arguments[name]) for name in ("upper", "lower")]
         times = Index.of(1) if None in count else Index.of(count[0]) - Index.of(count[1])
-        self.printer.work = sum((kernel.work for kernel in made), Index.of(0)) * times
-        return self.printer.block((found,), depth)
+        printer.work = sum((kernel.work for kernel in made), Index.of(0)) * times
+        return printer.block((found,), depth)
 
     def _start(
         self, group: Group, plan: ControlPlan, program: Program | None, depth: int

@@ -166,3 +166,47 @@ def test_parts_written_after_a_loop_are_all_that_is_written() -> None:
     agree(written_after_the_loop, X, loops="keep")
     after = _text(written_after_the_loop, "f64[21,30]").partition("\n}\n")[2]
     assert "29" in after and "j < " not in after.partition("int kernel_check")[0], after
+
+
+def triangle(a: Any, b: Any) -> Any:
+    """Products of a triangle, row by row: rows below have not been written yet."""
+    y = b.copy()
+    for i in range(y.shape[0]):
+        y[i] += a[i + 1 :, i] @ y[i + 1 :]
+    return y * 2
+
+
+def substitution(a: Any, b: Any) -> Any:
+    """A triangular system with many right sides: rows above are solutions."""
+    y = b.copy()
+    for i in range(y.shape[0]):
+        y[i] = (y[i] - a[i, :i] @ y[:i]) / (2 + abs(a[i, i]))
+    return y
+
+
+def of_columns_beside(a: Any, b: Any) -> Any:
+    y = b.copy()
+    for i in range(1, y.shape[0]):
+        y[i] += a[i, :i] @ y[:i, ::-1]
+    return y
+
+
+def of_a_total(a: Any, b: Any) -> Any:
+    y = b.copy()
+    for i in range(1, y.shape[0]):
+        y[i] += a[i, :i] @ y[:i] + y[i - 1].sum() / 100
+    return y
+
+
+@pytest.mark.parametrize("width", [300, 384, 519])
+@pytest.mark.parametrize("program", [triangle, substitution, of_columns_beside, of_a_total])
+def test_columns_that_do_not_meet_go_through_all_rows(program: Callable[..., Any], width: int) -> None:
+    random = np.random.default_rng(1)
+    for dtype in ("f4", "f8", "c16"):
+        a, b = (random.standard_normal(shape).astype(dtype) / 30 for shape in ((40, 40), (40, width)))
+        compiled = fx.jit(program, backend="c", loops="keep", dynamic=False)
+        for threads in (1, 2):
+            found = fx.compile(compiled.lower(a, b).graph_module, threads=threads)(a, b)
+            np.testing.assert_allclose(found, program(a, b), rtol=1e-4 if dtype == "f4" else 1e-9, atol=1e-6)
+        is_apart = program in (triangle, substitution)
+        assert ("column_0 += " in compiled.source) == is_apart, compiled.source
