@@ -84,8 +84,32 @@ def declines_gemm(node: Node) -> str:
         return "of one column, loops are as fast"
     if x.type.shape[-1] == 1:
         return "of one step, loops are faster"
+    if _is_batch_last(node):
+        return "whose matrices lie side by side in memory, loops compute a vector of them at a time"
     is_tiny = all(type(size) is int and size < FEW for size in (rows, columns))
     return f"of {rows} x {columns} elements, loops are faster" if is_tiny and not is_constant(y) else ""
+
+
+def _is_batch_last(node: Node) -> bool:
+    """True if loops over a batch whose matrices lie side by side, as in ``einsum("ikb,kjb->ijb")``, take less time than
+    turning the operands for tiles, and their sums back: the product has few columns, or few steps."""
+    turned = [n for n in (*node.args[:2], *node.users) if isinstance(n, Node)]
+    if node.type.rank < 3 or len(turned) < 3:
+        return False
+    if any(n.op != "call_function" or n.target.name != "permute" for n in turned):
+        return False
+    rank = node.type.rank
+    last: set[int] = {n.bound["axes"][-1] if n in node.users else n.bound["axes"].index(rank - 1) for n in turned}
+    steps, columns, batch = node.args[0].type.shape[-1], node.type.shape[-1], node.type.shape[min(last)]
+    if len(last) > 1 or max(last) >= rank - 2 or not all(type(n) is int for n in (steps, columns, batch)):
+        return False
+    vectors = -(-batch * node.type.dtype.itemsize // 64)
+    by_loops = columns * (LOOP_STEP * steps * vectors + LOOP_ELEMENT)
+    return bool(by_loops < batch * (TURNED * (steps + columns) + steps * columns / 16))
+
+
+LOOP_STEP, LOOP_ELEMENT, TURNED = 3.5, 6.0, 5.0
+"""Cycles of loops over a batch for a step of K and an element, and of turning an element for tiles or back."""
 
 
 def _declines_vector(x: Node, y: Node) -> str:

@@ -210,3 +210,27 @@ def test_no_convolution_is_left_to_loops(dtype: str, how: str) -> None:
             expected = program(x, w)
             chain = agreement.Chain(1, 2 * w[0].size, 1)
             assert agreement.compare(expected, fx.compile(module)(*given), chain=chain).agrees, (named, how)
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "batch", "by_loops"),
+    [
+        ("9", "6", "2", "16", True),
+        ("9", "2", "40", "3", True),
+        ("9", "64", "64", "16", False),
+        ("R", "K", "N", "B", False),
+    ],
+)
+def test_a_batch_that_lies_side_by_side(rows: str, steps: str, columns: str, batch: str, by_loops: bool) -> None:
+    """Products of few columns or steps are computed for a vector of the batch at a time, which turns no operand."""
+
+    def program(x: Any, y: Any) -> Any:
+        return np.einsum("ikb,kjb->ijb", x, y)
+
+    types = {"x": f"f32[{rows},{steps},{batch}]", "y": f"f32[{steps},{columns},{batch}]"}
+    function = fx.compile(program, inputs=types)
+    assert all((kernel.anchor is None) == by_loops for kernel in function.kernels)
+    m, k, n, b = (int(d) if d.isdigit() else 5 for d in (rows, steps, columns, batch))
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((m, k, b)).astype("f4"), draw.standard_normal((k, n, b)).astype("f4")
+    agree(program, x, y, types=list(types.values()))
