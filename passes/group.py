@@ -366,13 +366,37 @@ class _Grouping:
         if node.target.kind in ("view", "creation") or is_of_places(node, self.places) or _is_one_place(node):
             if not all(self._view_fits(node, g) for g in groups):
                 return False
-        elif len(groups) > 1 or not self._fits(node, groups[0]):
+        elif len(groups) > 1:
+            if not self._reads_no_more(node) or not all(self._fits(node, g) for g in groups):
+                return False
+        elif not self._fits(node, groups[0]):
             return False
         for found in groups:
             if found.anchor is not None and self._is_operand(node, found):
                 found.operand_views.add(node)
             self._admit(found, node, found.reads[node])
         return True
+
+    def _reads_no_more(self, node: Node) -> bool:
+        """True for a cheap element-wise value of which each element is computed from one element of an operand that is
+        in memory in any case, and of further operands that are much smaller, as ``x - x.max(1)``: several groups read
+        that operand instead of the value, which then is not stored."""
+        if node.target.kind != "pointwise" or self._is_expensive(node):
+            return False
+        sizes = {read: self._bytes(read) for read in node.all_input_nodes}
+        own = self._bytes(node)
+        whole = [read for read, size in sizes.items() if size is None or own is None or size * FEW_ROWS > own]
+        if len(whole) != 1 or whole[0].type.shape != node.type.shape:
+            return False
+        (operand,) = whole
+        is_stored = operand.op != "call_function" or len(operand.users) > 1
+        return is_stored and operand.type.dtype.itemsize <= node.type.dtype.itemsize
+
+    @staticmethod
+    def _bytes(node: Node) -> int | None:
+        """The size of a value; None if it has a named axis."""
+        elements = product(node.type.shape).constant
+        return None if elements is None else elements * node.type.dtype.itemsize
 
     def _take_constant(self, node: Node, groups: list[Group]) -> bool:
         """Add a number to the loops and conditions that read it, which write it into their code."""

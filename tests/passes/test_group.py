@@ -178,3 +178,23 @@ def test_numbers_that_a_reduction_reads_twice_are_not_stored() -> None:
 
     agree(program, np.ones((64, 80), "f8"), types=["f64[A,B]"])
     assert len(fx.compile(fx.symbolic_trace(program, "f64[A,B]")).kernels) == 1
+
+
+def test_a_difference_is_computed_where_several_groups_read_it() -> None:
+    """It costs as much to read as what it is computed from: a log softmax of columns stores no array in between. What
+    takes more than one array, or more than a few instructions, is stored."""
+    programs: dict[str, tuple[Any, int]] = {
+        "centred": (lambda x: x - x.max(1, keepdims=True), 3),
+        "of two arrays": (lambda x: x - x[:, ::-1], 3),
+        "exponentials": (lambda x: np.exp(x), 3),
+    }
+    x = np.random.default_rng(0).standard_normal((3, 40, 33)).astype("f4")
+    for name, (program, kernels) in programs.items():
+
+        def normalized(x: Any, program: Any = program) -> Any:
+            value = program(x)
+            return value / np.abs(value).sum(1, keepdims=True)
+
+        stored = fx.compile(agree(normalized, x)).kernels
+        assert len(stored) == kernels, name
+        agree(normalized, x, types=["f32[A,B,C]"])
