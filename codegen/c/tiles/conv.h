@@ -282,26 +282,26 @@ static inline void sum_narrow_runs_T(
  *     x[c][p * place_step + lane + tap[t]] * weight[o][c][t]
  * for `outputs` output channels and one vector of pixels at each of 4 places (usually rows), or
  * this added to the sums. Weights of an output channel are `weight_step` apart. */
-static TILE_INLINE void sum_places_T(
+static TILE_INLINE void sum_places_V(
     const int outputs, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
     T *restrict sums, int sums_step)
 {
-    T_vec sum[4][4], x_t[4];
+    V sum[4][4], x_t[4];
     #pragma GCC unroll 4
     for (int o = 0; o < outputs; o++) {
         #pragma GCC unroll 4
         for (int p = 0; p < 4; p++)
-            sum[o][p] = (T_vec){0};
+            sum[o][p] = (V){0};
     }
     for (int c = 0; c < channels; c++, x += channel_step) {
         for (int t = 0; t < taps; t++, weight++) {
             #pragma GCC unroll 4
             for (int p = 0; p < 4; p++)
-                x_t[p] = *(const volatile T_vec *)(x + tap[t] + p * place_step);
+                x_t[p] = *(const volatile V *)(x + tap[t] + p * place_step);
             #pragma GCC unroll 4
             for (int o = 0; o < outputs; o++) {
-                const T_vec w_o = all_T(weight[o * weight_step]);
+                const V w_o = weight[o * weight_step] - (V){0};
                 #pragma GCC unroll 4
                 for (int p = 0; p < 4; p++)
                     ADD_PRODUCT_T(sum[o][p], w_o, x_t[p]);
@@ -313,39 +313,39 @@ static TILE_INLINE void sum_places_T(
         for (int o = 0; o < outputs; o++) {
             #pragma GCC unroll 4
             for (int p = 0; p < 4; p++)
-                sum[o][p] += *(T_vec *)(sums + (o * 4 + p) * sums_step);
+                sum[o][p] += *(V *)(sums + (o * 4 + p) * sums_step);
         }
     }
     #pragma GCC unroll 4
     for (int o = 0; o < outputs; o++) {
         #pragma GCC unroll 4
         for (int p = 0; p < 4; p++)
-            *(T_vec *)(sums + (o * 4 + p) * sums_step) = sum[o][p];
+            *(V *)(sums + (o * 4 + p) * sums_step) = sum[o][p];
     }
 }
 
 /* sums[outputs][4][sums_step]: `pixels` pixels (whole vectors) at each of 4 places, for 1, 2 or 4
  * output channels. */
-TILE_FUNCTION static void sum_channels_T(
+TILE_FUNCTION static void sum_channels_V(
     int outputs, int pixels, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t place_step, const T *weight, int64_t weight_step, int adds,
     T *restrict sums, int sums_step)
 {
-    for (int i = 0; i < pixels; i += T_lanes, x += T_lanes, sums += T_lanes) {
+    for (int i = 0; i < pixels; i += V_lanes, x += V_lanes, sums += V_lanes) {
         if (outputs == 1 && channels == 1 && taps == 9) /* depthwise 3x3, unrolled */
-            sum_places_T(1, 1, 9, x, 0, tap, place_step, weight, 0, adds, sums, sums_step);
+            sum_places_V(1, 1, 9, x, 0, tap, place_step, weight, 0, adds, sums, sums_step);
         else if (outputs == 1)
-            sum_places_T(1, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+            sum_places_V(1, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
         else if (outputs == 2)
-            sum_places_T(2, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+            sum_places_V(2, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
         else if (TILE_ROWS > 6)
-            sum_places_T(4, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
+            sum_places_V(4, channels, taps, x, channel_step, tap, place_step, weight, weight_step,
                          adds, sums, sums_step);
         else /* sixteen sums do not fit in the registers */
             for (int o = 0; o < 4; o += 2)
-                sum_places_T(2, channels, taps, x, channel_step, tap, place_step,
+                sum_places_V(2, channels, taps, x, channel_step, tap, place_step,
                              weight + o * weight_step, weight_step, adds,
                              sums + o * 4 * sums_step, sums_step);
     }
@@ -357,12 +357,18 @@ static inline void sum_segment_T(
     const int64_t *tap, int64_t place_step, const T *weight, T *restrict sums, int sums_step)
 {
     const int64_t weight_step = (int64_t)channels * taps;
+    const int rest = pixels % T_lanes, narrow = rest <= T_half_lanes ? rest : 0;
+    const int wide = pixels - narrow; /* pixels in whole vectors, or nearly; others take half of one */
     const int most = weight_step <= SUM_STEPS ? channels : taps < SUM_STEPS ? SUM_STEPS / taps : 1;
     int c = 0;
     do {
         const int count = channels - c < most ? channels - c : most;
-        sum_channels_T(outputs, pixels, count, taps, x + c * channel_step, channel_step, tap,
-                       place_step, weight + (int64_t)c * taps, weight_step, c > 0, sums, sums_step);
+        const T *const x_c = x + c * channel_step, *const weight_c = weight + (int64_t)c * taps;
+        sum_channels_T_vec(outputs, wide, count, taps, x_c, channel_step, tap, place_step, weight_c,
+                           weight_step, c > 0, sums, sums_step);
+        if (narrow > 0)
+            sum_channels_T_half(outputs, narrow, count, taps, x_c + wide, channel_step, tap,
+                                place_step, weight_c, weight_step, c > 0, sums + wide, sums_step);
         c += count;
     } while (c < channels);
 }
