@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -88,3 +89,19 @@ def test_what_is_read_under_a_condition_stays_in_loops() -> None:
 
     x = np.random.default_rng(5).normal(size=(60, 50))
     agree(program, x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3, 1100, 4), (0, 2, 1)), ((1, 90, 80, 3), (0, 3, 1, 2)), ((2, 9000, 2), (2, 0, 1))]
+)
+def test_a_few_elements_side_by_side_are_taken_apart_block_by_block(shape: tuple[int, ...], axes: Any) -> None:
+    """The channels of an image that come last: a block of pixels is read once from memory, for all of them."""
+    x = np.arange(np.prod(shape), dtype="f8").reshape(shape)
+    for program in (lambda x: x.transpose(axes), lambda x: np.sqrt(x.transpose(axes)) - 1):
+        agree(program, x)
+        assert re.search(r"< 512;|fx_min\(512, ", _text(program, x))
+    assert "512" not in _text(lambda x: x.transpose(axes), x[:1, :12])
+
+
+def _text(program: Any, x: np.ndarray) -> str:
+    return emit(optimize(fx.symbolic_trace(program, x), False, templates.claims)[0]).functions
