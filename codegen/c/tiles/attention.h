@@ -5,6 +5,10 @@
  * costs 1 % of the products, and the sums of the block stay in the second-level cache. */
 #define BLOCK_TILES 32
 
+/* The most scores of a row that become weights one by one: a vector would wait until its parts, the
+ * scores and their padding, are in memory. */
+#define FEW_SCORES 12
+
 #if INSTANCE == 0
 #define T float
 #define PANEL 32
@@ -73,6 +77,19 @@ static inline T add_lanes_T(T_vec sums)
  * must be room for one vector after the scores, because whole vectors are computed. */
 static T soften_T(int64_t count, T *restrict scores, T *highest, T *total)
 {
+    if (count <= FEW_SCORES) {
+        const T before = *highest;
+        T now = before, sum = 0;
+        for (int64_t j = 0; j < count; j++)
+            now = scores[j] > now ? scores[j] : now;
+        const T shift = now == -INFINITY ? 0 : now;
+        for (int64_t j = 0; j < count; j++)
+            sum += scores[j] = EXP_WEIGHT(scores[j] - shift);
+        const T factor = before == -INFINITY ? 0 : EXP_WEIGHT(before - shift);
+        *total = *total * factor + sum;
+        *highest = now;
+        return factor;
+    }
     for (; count % T_lanes != 0; count++)
         scores[count] = -INFINITY;
     /* Several maxima and sums: each vector of one waits for the one before. */

@@ -358,7 +358,7 @@ static inline void sum_segment_T(
 {
     const int64_t weight_step = (int64_t)channels * taps;
     const int rest = pixels % T_lanes, narrow = rest <= T_half_lanes ? rest : 0;
-    const int wide = pixels - narrow; /* pixels in whole vectors, or nearly; others take half of one */
+    const int wide = pixels - narrow; /* in whole vectors, or nearly; the others take half of one */
     const int most = weight_step <= SUM_STEPS ? channels : taps < SUM_STEPS ? SUM_STEPS / taps : 1;
     int c = 0;
     do {
