@@ -198,3 +198,15 @@ def test_a_difference_is_computed_where_several_groups_read_it() -> None:
         stored = fx.compile(agree(normalized, x)).kernels
         assert len(stored) == kernels, name
         agree(normalized, x, types=["f32[A,B,C]"])
+
+
+def test_edges_of_two_axes_are_one_kernel() -> None:
+    """Rows before and behind an image, and then columns: each part of the result is a loop that reads the image."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 9, 10)).astype("f4")
+    for mode in ("reflect", "symmetric", "edge", "wrap"):
+
+        def program(x: Any, mode: Any = mode) -> Any:
+            return np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), mode=mode)
+
+        assert len(fx.compile(agree(program, x)).kernels) == 1, mode
+        agree(program, x, types=["f32[A,B,C+3,D+3]"])
