@@ -26,6 +26,8 @@ from fxlite.scalar.index import Index
 
 TURNED = SEGMENT + 16
 """Row length of the transposed tile: a whole square may be written from the last pixel on."""
+FEW_PIXELS = 4
+"""The most pixels of a row for which storing their sums one by one takes less time than transposing a square."""
 
 
 class Panels(Walk):
@@ -257,9 +259,15 @@ class Taps(Panels):
         self.image = self.body.pointer(f"const {self.word}", "image", Pointer(start) + first)
         self.declare_tile()
 
+    @property
+    def transposes(self) -> bool:
+        """Whether tiles become rows of pixels before they are stored, unless a row has few of them: these are stored
+        one by one."""
+        return self.turned and (is_pointwise(self.spec) or not self.out_w <= FEW_PIXELS)
+
     def declare_tile(self) -> None:
         """Declare the arrays in which a tile is summed."""
-        if self.turned:
+        if self.transposes:
             arrays = f"tile[16 * {self.width}] = {{0}}, turned[{self.width} * {TURNED}]"
         else:
             arrays = f"tile[TILE_ROWS*{self.width}]"
@@ -267,7 +275,7 @@ class Taps(Panels):
 
     def row(self, row: Index, n: Index, k_0: Index) -> None:
         first = self.image + row * self.stride[0] * self.pitch
-        if self.turned:
+        if self.transposes:
             self.turned_tiles(first, row, n, k_0)
         else:
             self.tiles(first, row, n, k_0)
@@ -342,6 +350,12 @@ class RunTaps(Taps):
     def note(self) -> str:
         note = f"{super().note()}\nPixels are read in runs of {self.length}"
         return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
+
+    @property
+    def transposes(self) -> bool:
+        """Whether tiles become rows of pixels before they are stored, unless a row has few of them: these are stored
+        one by one."""
+        return self.turned and (is_pointwise(self.spec) or not self.out_w <= FEW_PIXELS)
 
     def declare_tile(self) -> None:
         if self.is_narrow:
