@@ -363,6 +363,8 @@ class _Grouping:
             return self._take_constant(node, groups)
         if any(len(g.members) >= MOST_MEMBERS for g in groups):
             return False
+        if node.target.kind == "view" and any(g.kind == "scatter" and g.root.args[0] is node for g in groups):
+            return False  # a scatter writes into the memory that it shows
         if node.target.kind in ("view", "creation") or is_of_places(node, self.places) or _is_one_place(node):
             if not all(self._view_fits(node, g) for g in groups):
                 return False

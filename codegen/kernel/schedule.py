@@ -43,7 +43,7 @@ from fxlite.codegen.kernel.sums import COLUMNS, Columns
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
-from fxlite.ops.indexing import parts_of_update
+from fxlite.ops.indexing import counted_from_start, parts_of_update
 from fxlite.ops.view import fill_value
 from fxlite.passes.group import Group, loops_of
 from fxlite.scalar import expr
@@ -451,9 +451,10 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
     copied = None if node in group.taken else expr.cast(state.read(x, group.index), node.type.dtype)
     variables, here = loops_of(index.type)
     position = expr.cast(state.read(index, here), dtypes.int64)
-    check = CheckedIndex(dtypes.int64, position, Index.of(node.type.shape[axis]), node.describe())
-    is_always = lanes and is_in_range(check, _ranges(group))
-    checked = position if is_always else check
+    size = Index.of(node.type.shape[axis])
+    check = CheckedIndex(dtypes.int64, position, size, node.describe())
+    is_always, drops = lanes and is_in_range(check, _ranges(group)), node.bound["mode"] == "drop"
+    checked = position if is_always else counted_from_start(position, size) if drops else check
     is_last = node.target.combines == "last"
     put = state.read(source, here) if is_last else expr.cast(state.read(source, here), node.type.dtype.compute)
 
@@ -478,7 +479,10 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
     body: list[Stmt] = [Store(output.name, target, value, accumulate=node.target.combines == "sum")]
     for level in range(len(order), -1, -1):
         if level == depth and not is_always:
-            body = [If(expr.apply("ge", place, expr.const(0, dtypes.int64)), tuple(body))]
+            is_inside = expr.apply("ge", place, expr.const(0, dtypes.int64))
+            if drops:
+                is_inside = expr.both(is_inside, expr.apply("lt", place, expr.index_value(size)))
+            body = [If(is_inside, tuple(body))]
         body = [*nest.levels[level], *body]
         if level:
             variable = order[level - 1]

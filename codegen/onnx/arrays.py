@@ -207,10 +207,18 @@ def index(b: Builder, type: TensorType, x: Value, indices: Sequence[Any], axis: 
 
 
 @exports(scatter_add="add", scatter_mul="mul", scatter_max="max", scatter_min="min", scatter_set="none")
-def scatter(b: Builder, type: TensorType, x: Any, index: Any, source: Any, axis: int) -> str:
-    values = b.operand(source, type.dtype)
+def scatter(b: Builder, type: TensorType, x: Any, index: Any, source: Any, axis: int, mode: str) -> str:
+    values, axis = b.operand(source, type.dtype), axis % type.rank
     held, places = b.operand(x, type.dtype), _wide(b, index)
-    return b.op("ScatterElements", held, places, values, axis=axis % type.rank, reduction=b.kind)
+    if mode == "drop":  # the array is longer by one place, for all that is out of range
+        size, zero = b.number_of(type.shape[axis]), b.number(0, dtypes.int64)
+        places = b.op("Where", b.op("Less", places, zero), b.op("Add", places, size), places)
+        inside = b.op("And", b.op("GreaterOrEqual", places, zero), b.op("Less", places, size))
+        places = b.op("Where", inside, places, size)
+        spare = [1 if a == axis else n for a, n in enumerate(type.shape)]
+        held = b.op("Concat", held, b.expand(b.number(0, type.dtype), spare), axis=axis)
+    found = b.op("ScatterElements", held, places, values, axis=axis, reduction=b.kind)
+    return b.cut(found, axis, 0, type.shape[axis]) if mode == "drop" else found
 
 
 @exports("slice_update", "index_update")

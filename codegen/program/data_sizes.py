@@ -25,6 +25,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.node import stored_kwargs
 from fxlite.graph.retype import retype
+from fxlite.ops.indexing import NOWHERE
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar.functions import COMBINATIONS
@@ -274,11 +275,13 @@ class _Selection:
     def _is_scattered(self, node: Node, user: Node) -> bool:
         """Whether a scatter of the value, or to the positions in it, gives the same result with fewer elements."""
         values, index, source = user.args[:3]
-        moved = self.tails.get(source)
-        if node is values or index not in self.tails or index.type.rank != 1 or moved is None:
+        axis, found = normalize_axis(user.bound["axis"], values.type.rank), self.tails.get(index)
+        if node is values or found is None or found.axis != axis:
             return False
-        axis = normalize_axis(user.bound["axis"], values.type.rank)
-        return moved.axis == axis and _may_be_one(moved.value, user.target.combines)
+        if user.bound["mode"] == "drop" and found.value == NOWHERE:
+            return True
+        moved = self.tails.get(source)
+        return moved is not None and moved.axis == axis and _may_be_one(moved.value, user.target.combines)
 
     # -- the program -------------------------------------------------------------------------------
     def shrink(self) -> dict[str, DataSize]:
@@ -329,8 +332,9 @@ class _Selection:
 
     def _cut_all(self, scatter: Node, number: Dim, short: set[Node]) -> None:
         """Cut the operands of a scatter that are not short."""
+        axis = normalize_axis(scatter.bound["axis"], scatter.type.rank)
         args = [
-            self._cut(each, self.tails[each].axis, number, scatter) if n in (1, 2) and each not in short else each
+            self._cut(each, axis, number, scatter) if n in (1, 2) and each not in short else each
             for n, each in enumerate(scatter.args)
         ]
         self.graph._store.assign(scatter, tuple(args), scatter._kwargs)

@@ -272,9 +272,10 @@ def taken_over(
         early |= {n for n in _written_before(group) if is_free(stored.get(n.args[0], n.args[0]), step)}
         for value, operand in [*candidates(group, kept), *_ending(group, ends, stored)]:
             memory = stored.get(operand, operand)
-            if value in stored or value.type != memory.type or not (value.type.rank or value in ends):
+            if value in stored or not _fits(value, memory) or not (value.type.rank or value in ends):
                 continue
-            if value in ends and memory is not ends[value]:
+            finals = ends.keys() & {value, *holders.get(value, ())}
+            if any(memory is not ends[final] for final in finals):
                 continue  # it is computed wherever it can be, and copied
             if memory in group.taken.values():
                 continue
@@ -299,7 +300,7 @@ def taken_over(
             if late:
                 early |= late
                 continue
-            if value in outside and value not in ends and not kept:
+            if value in outside and not finals and not kept:
                 if memory in writable:
                     continue
                 _move(memory, value, stored, holders)  # the operand lies in the result's memory
@@ -309,6 +310,12 @@ def taken_over(
             if operand in group.reads or group.kind == "control":
                 group.taken[value] = operand  # otherwise all of it is stored again
     return early
+
+
+def _fits(value: Node, memory: Node) -> bool:
+    """Whether a value has the elements of another, perhaps in another shape."""
+    one, other = value.type, memory.type
+    return one == other or (one.dtype is other.dtype and shapes.equal(*(shapes.product(t.shape) for t in (one, other))))
 
 
 def _holders(stored: Mapping[Node, Node]) -> dict[Node, set[Node]]:

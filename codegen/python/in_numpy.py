@@ -725,47 +725,51 @@ def updated(x, at, values):
     return x
 
 
-def places(index, axis):
-    """The elements of an array that ``index`` means along an axis, as an index of all its axes."""
+def scattered(x, index, source, axis, mode):
+    """The places of an array to which ``index`` means to write along an axis, as an index of all its axes, and what
+    is written; without what is out of range if the mode is "drop"."""
     at = list(np.indices(index.shape, sparse=True))
     at[axis] = index
-    return tuple(at)
+    if mode == "drop":
+        kept = (index >= -x.shape[axis]) & (index < x.shape[axis])
+        at, source = [np.broadcast_to(a, kept.shape)[kept] for a in at], source[kept]
+    return tuple(at), source
 
 
-def scatter_add(x, index, source, axis):
+def scatter_add(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with ``source`` added where ``index`` says along an axis."""
     x = x.copy()
-    np.add.at(x, places(index, axis), source)
+    np.add.at(x, *scattered(x, index, source, axis, mode))
     return x
 
 
-def scatter_mul(x, index, source, axis):
+def scatter_mul(x, index, source, axis, mode="raise"):
     """A copy of ``x``, multiplied by ``source`` where ``index`` says along an axis."""
     x = x.copy()
-    np.multiply.at(x, places(index, axis), source)
+    np.multiply.at(x, *scattered(x, index, source, axis, mode))
     return x
 
 
-def scatter_max(x, index, source, axis):
+def scatter_max(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with the largest of it and of ``source`` where ``index`` says along an
     axis."""
     x = x.copy()
-    np.maximum.at(x, places(index, axis), source)
+    np.maximum.at(x, *scattered(x, index, source, axis, mode))
     return x
 
 
-def scatter_min(x, index, source, axis):
+def scatter_min(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with the smallest of it and of ``source`` where ``index`` says along an
     axis."""
     x = x.copy()
-    np.minimum.at(x, places(index, axis), source)
+    np.minimum.at(x, *scattered(x, index, source, axis, mode))
     return x
 
 
-def scatter_set(x, index, source, axis):
+def scatter_set(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with ``source`` where ``index`` says along an axis; of equal indices the last
     one counts."""
-    return updated(x, places(index, axis), source)
+    return updated(x, *scattered(x, index, source, axis, mode))
 
 
 # -- losses ----------------------------------------------------------------------------------------

@@ -119,35 +119,52 @@ def gather(x, index, axis):
     return torch.take_along_dim(x, wrapped(index, x.shape[axis]), dim=axis)
 
 
-def scatter_add(x, index, source, axis):
+def scattered(x, index, axis, mode):
+    """An array that is scattered into along an axis, and positions that count from the start. If the mode is "drop",
+    the array is longer by one place, for all that is out of range."""
+    size = x.shape[axis]
+    index = wrapped(index, size)
+    if mode == "raise":
+        return x, index
+    spare = [1 if a == axis % x.ndim else n for a, n in enumerate(x.shape)]
+    longer = torch.cat((x, x.new_zeros(spare)), dim=axis)
+    return longer, torch.where((index >= 0) & (index < size), index, size)
+
+
+def scatter_add(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with ``source`` added where ``index`` says along an axis."""
-    return x.scatter_add(axis, wrapped(index, x.shape[axis]), source)
+    longer, index = scattered(x, index, axis, mode)
+    return longer.scatter_add(axis, index, source).narrow(axis, 0, x.shape[axis])
 
 
-def scatter_mul(x, index, source, axis):
+def scatter_mul(x, index, source, axis, mode="raise"):
     """A copy of ``x``, multiplied by ``source`` where ``index`` says along an axis."""
-    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "prod")
+    longer, index = scattered(x, index, axis, mode)
+    return longer.scatter_reduce(axis, index, source, "prod").narrow(axis, 0, x.shape[axis])
 
 
-def scatter_max(x, index, source, axis):
+def scatter_max(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with the largest of it and of ``source`` where ``index`` says along an
     axis."""
-    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "amax")
+    longer, index = scattered(x, index, axis, mode)
+    return longer.scatter_reduce(axis, index, source, "amax").narrow(axis, 0, x.shape[axis])
 
 
-def scatter_min(x, index, source, axis):
+def scatter_min(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with the smallest of it and of ``source`` where ``index`` says along an
     axis."""
-    return x.scatter_reduce(axis, wrapped(index, x.shape[axis]), source, "amin")
+    longer, index = scattered(x, index, axis, mode)
+    return longer.scatter_reduce(axis, index, source, "amin").narrow(axis, 0, x.shape[axis])
 
 
-def scatter_set(x, index, source, axis):
+def scatter_set(x, index, source, axis, mode="raise"):
     """A copy of ``x`` with ``source`` where ``index`` says along an axis; of equal indices the last
     one counts. torch promises no order, so that all that go to one place get its last value."""
-    index = wrapped(index, x.shape[axis])
+    longer, index = scattered(x, index, axis, mode)
     order = torch.ones_like(index).cumsum(axis) - 1
-    last = torch.zeros_like(x, dtype=torch.int64).scatter_reduce(axis, index, order, "amax")
-    return x.scatter(axis, index, source.gather(axis, last.gather(axis, index)))
+    last = torch.zeros_like(longer, dtype=torch.int64).scatter_reduce(axis, index, order, "amax")
+    values = source.gather(axis, last.gather(axis, index))
+    return longer.scatter(axis, index, values).narrow(axis, 0, x.shape[axis])
 
 
 # -- numbers ---------------------------------------------------------------------------------------

@@ -229,6 +229,8 @@ _SCATTERED = [
     "f32[B,5] i64[B,7](-5,5) f32[B,7] 1 B=2; f32[4] i32[9](0,4) f32[9] 0; f64[3,3] i64[2,2](0,3) f64[2,2] 0",
     "i32[4] i64[6](0,2) i32[6] 0; f32[3,2] i64[0,2](0,1) f32[0,2] 0; bf16[3] i64[5](0,3) bf16[5] -1",
     "i8[2] u8[3](0,2) i8[3] 0; f16[2,3] i64[2,4](-3,3) f16[2,4] 1",
+    "f32[B,5] i64[B,7](-9,9) f32[B,7] 1 'drop' B=2; i32[4] u8[6](0,9) i32[6] 0 'drop'",
+    "bf16[3] i8[5](-5,5) bf16[5] 0 'drop'; f64[3,2] i64[4,2](-4,5) f64[4,2] 0 'drop'",
 ]
 _NOT_SCATTERED = [
     Bad("f32[3]", "f32[2]", "f32[2]", 0, match="must hold integers"),
@@ -236,10 +238,21 @@ _NOT_SCATTERED = [
     Bad("f32[3]", "i64[2]", "f64[2]", 0, match="dtype of x"),
     Bad("f32[3,3]", "i64[4,2]", "f32[4,2]", 1, match="larger than x on axis 0"),
     Bad("f32[3,3]", "i64[4]", "f32[4]", 0, match="rank of x"),
+    Bad("f32[3]", "i64[2]", "f32[2]", 0, "clip", match="mode must be"),
 ]
 _RAISES = """{} ``index`` and ``source`` have the same shape, which is not larger than that of ``x`` on other axes.
 
-    Raises ShapeError or DTypeError if they do not fit, and IndexError at run time for an index out of range."""
+    An index out of range raises IndexError at run time (``mode="raise"``), or its element is left out ("drop").
+    Raises ShapeError or DTypeError if they do not fit."""
+
+#: A position that is in range nowhere, for elements that a scatter with ``mode="drop"`` leaves out.
+NOWHERE = int(np.iinfo(np.int64).max)
+
+
+def counted_from_start(position: Expr, size: Index) -> Expr:
+    """A run-time position, counted from the end if it is negative, as one that is counted from the start."""
+    from_end = expr.apply("add", position, expr.index_value(size))
+    return expr.where(expr.apply("lt", position, expr.const(0, dtypes.int64)), from_end, position)
 
 
 def _write(out: Any, at: Any, source: Any) -> None:
@@ -252,15 +265,19 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
     "last": the last one stays."""
     is_last = combines == "last"
 
-    def call(x: Tensor, index: Tensor, source: Tensor, axis: int) -> Tensor:
+    def call(x: Tensor, index: Tensor, source: Tensor, axis: int, mode: str = "raise") -> Tensor:
         array = np.asarray(x)
         axis = normalize_axis(axis, array.ndim)
         kind = dtypes.dtype(array.dtype)
         out = array.copy() if is_last else array.astype(kind.compute.numpy)
         at: list[Any] = list(np.indices(np.shape(index), sparse=True))
-        at[axis] = np.asarray(index)
+        at[axis] = places = np.asarray(index)
+        values = np.asarray(source).astype(out.dtype)
+        if mode == "drop":
+            kept = (places >= -array.shape[axis]) & (places < array.shape[axis])
+            at, values = [np.broadcast_to(a, kept.shape)[kept] for a in at], values[kept]
         with np.errstate(all="ignore"):
-            write(out, tuple(at), np.asarray(source).astype(out.dtype))
+            write(out, tuple(at), values)
         return out.astype(array.dtype)
 
     call.__doc__ = _RAISES.format(doc)
@@ -275,9 +292,11 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
         bad=_NOT_SCATTERED if is_last else bad,
     )(call)
 
-    def infer(x: TensorType, index: Any, source: Any, axis: int) -> TensorType:
+    def infer(x: TensorType, index: Any, source: Any, axis: int, mode: str) -> TensorType:
         require_integers(index, "index")
         axis = normalize_axis(axis, x.rank)
+        if mode not in ("raise", "drop"):
+            raise ArgumentError(f'mode must be "raise" or "drop", not {mode!r}')
         if len(shape_of(index)) != x.rank:
             given = len(shape_of(index))
             raise ShapeError(f"index must have the rank of x, {x.rank}, not {given}")
@@ -292,7 +311,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
                 raise ShapeError(f"index ({size}) is larger than x on axis {a} ({limit})")
         return x
 
-    def body(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int) -> Expr:
+    def body(i: MultiIndex, x: Reader, index: Reader, source: Reader, axis: int, mode: str) -> Expr:
         axis = normalize_axis(axis, len(x.shape))
         computed = dtypes.int64 if x.dtype.is_integer else x.dtype.compute
         inside = expr.both(*(expr.less(i[a], size) for a, size in enumerate(index.shape) if a != axis))
@@ -301,9 +320,12 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
             """Whether an element of the source is put at this place, and its index."""
             at = (*i[:axis], position, *i[axis + 1 :])
             target = expr.read_guarded(index, at, inside, 0)
-            text = f"{name} along axis {axis}"
-            checked = CheckedIndex(dtypes.int64, expr.cast(target, dtypes.int64), x.shape[axis], text)
-            return expr.both(inside, expr.apply("eq", checked, expr.index_value(i[axis]))), at
+            place = expr.cast(target, dtypes.int64)
+            if mode == "drop":
+                place = counted_from_start(place, x.shape[axis])
+            else:
+                place = CheckedIndex(dtypes.int64, place, x.shape[axis], f"{name} along axis {axis}")
+            return expr.both(inside, expr.apply("eq", place, expr.index_value(i[axis]))), at
 
         def term(position: Index) -> Expr:
             holds, at = chosen(position)
@@ -323,7 +345,7 @@ def _register_scatter(name: str, combines: str, write: Callable[..., Any], doc: 
         function = COMBINATIONS[combines].function
         return expr.cast(expr.apply(function, expr.cast(x[i], computed), total), x.dtype)
 
-    def cost(x: TensorType, index: Any, source: Any, axis: int) -> Any:
+    def cost(x: TensorType, index: Any, source: Any, axis: int, mode: str) -> Any:
         return 0 if is_last else shapes.product(shape_of(index))  # the body compares each place with all of them
 
     record.infer(infer)

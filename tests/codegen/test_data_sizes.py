@@ -42,7 +42,14 @@ def _selections(x: Any, t: Any) -> Any:
     return np.sqrt(again), s[1:], np.append(s, 0.5), np.unique(np.round(s, 1))
 
 
-PROGRAMS = [_elements, _numbers, _positions, _selections]
+def _writes(x: Any, t: Any) -> Any:
+    i, y = np.flatnonzero(x > t), np.zeros((5, 120))
+    y[i % 5, i // 5] = x[i]
+    np.add.at(y, (i % 2, i % 3), x[i] + 1)
+    return y, np.sort(x[i])
+
+
+PROGRAMS = [_elements, _numbers, _positions, _selections, _writes]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

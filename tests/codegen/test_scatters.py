@@ -145,3 +145,53 @@ def test_an_array_that_only_its_scatter_reads_is_not_copied(loops: str) -> None:
         return y + z, w
 
     agree(read_later, y, i, v)
+
+
+def where_a_mask_says(y: Any, i: Any, v: Any) -> Any:
+    """Writes at positions that a mask selects, of one axis and of both."""
+    rows, columns = i % y.shape[0], i[::-1] % y.shape[1]
+    chosen = v > 0
+    y[rows[chosen], columns[chosen]] = v[chosen]
+    y[rows[chosen]] += 1
+    chosen = np.flatnonzero(v < -0.5)
+    y[rows[chosen], columns[chosen]] = chosen
+    np.add.at(y, (rows[chosen], columns[chosen]), v[chosen])
+    np.subtract.at(y, rows[chosen], v[chosen][:, None])
+    np.maximum.at(y, rows[v > 1], 0.25)
+    np.multiply.at(y, (rows[v > 1], columns[v > 1]), 0.5)
+    mesh = np.ix_(np.flatnonzero(y[:, 0] > y[:, 1]), np.flatnonzero(y[0] > 0))
+    np.add.at(y, mesh, 2.0)
+    y[mesh] += 1
+    return y
+
+
+@pytest.mark.parametrize("types", [None, ["f64[A,B]", "i64[N]", "f64[N]"]])
+def test_what_a_mask_leaves_out_is_not_written(types: list[str] | None) -> None:
+    rng = np.random.default_rng(2)
+    y, i, v = np.full((4, 7), -0.0), rng.integers(0, 900, 400), rng.normal(size=400)
+    found = agree(where_a_mask_says, y, i, v, types=types)
+    names = {node.target.name for node in found.graph.find_nodes(op="call_function")}
+    assert not names & {"concat", "slice"}
+    compiled = fx.compile(found, backend="c")
+    for few in (v, np.abs(v), -np.abs(v), np.zeros_like(v)):
+        mine, yours = y.copy(), y.copy()
+        where_a_mask_says(yours, i, few)
+        compiled(mine, i, few)
+        np.testing.assert_allclose(mine, yours)
+        np.testing.assert_array_equal(np.signbit(mine), np.signbit(yours))
+
+
+def test_writes_at_pairs_of_positions_are_in_place() -> None:
+    def program(y: Any, i: Any, j: Any, v: Any) -> Any:
+        y[i, j] = v
+        y[i[v > 0.5], j[v > 0.5]] = 0.0
+
+    call = fx.jit(program, backend="c", dynamic=False)
+    rng = np.random.default_rng(3)
+    y, i, j, v = rng.normal(size=(20, 30)), rng.integers(-20, 20, 50), rng.integers(0, 30, 50), rng.random(50)
+    mine, yours = y.copy(), y.copy()
+    call(mine, i, j, v)
+    program(yours, i, j, v)
+    np.testing.assert_array_equal(mine, yours)
+    assert "600; ++" not in call.source, call.source
+    assert "fx_copy(y" not in call.source, call.source

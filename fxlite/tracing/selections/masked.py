@@ -238,7 +238,7 @@ class Masked:
             return first._applied(function, operands, **kw)
         given = []
         for operand in operands:
-            if isinstance(operand, Masked) or not self._stretches(operand):
+            if isinstance(operand, Masked) or not self.stretches(operand):
                 operand = aligned(operand, self)
             given.append(operand)
         result = function(*given, **kw)
@@ -252,7 +252,7 @@ class Masked:
             return operand.span is not None and operand.after != self.after
         return is_block(operand)
 
-    def _stretches(self, operand: Any) -> bool:
+    def stretches(self, operand: Any) -> bool:
         """Whether an operand is the same for all selected positions."""
         shape = operand.type.shape if is_traced(operand) else np.shape(operand)
         if len(shape) <= self.after:
@@ -685,7 +685,7 @@ def aligned(value: Any, to: Masked) -> Any:
     tracer, span = to.tracer, to.span
     if isinstance(value, Masked) and value.after == to.after and value.same(to):
         return value.values
-    if not isinstance(value, Masked) and to._stretches(value):
+    if not isinstance(value, Masked) and to.stretches(value):
         return value
     if isinstance(value, Masked) and value.span is None and span is not None:
         value = FUNCTIONS["compact"](value)

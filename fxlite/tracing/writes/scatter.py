@@ -17,6 +17,7 @@ import numpy as np
 from fxlite.base.errors import DTypeError, FxliteError, PositionError, ShapeError
 from fxlite.base.location import Location, here
 from fxlite.base.state import is_traced
+from fxlite.ops.indexing import NOWHERE
 from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
@@ -250,23 +251,27 @@ def _set_block(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     set_item(y, without_span(items), lookup("where")(mask, new, whole))
 
 
-def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[m] = value`` for selected integers; values for others are written to a place after the end."""
+def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str, scatter: str = "scatter_set") -> None:
+    """``y[m] = value`` for selected integers; values for others are written nowhere. ``scatter``: the op that writes,
+    or combines the values with the current ones."""
     if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
-        _set_mesh(y, items, value, what)
+        _set_mesh(y, items, value, what, scatter)
         return
     found = looked_up(items)
     first = found[0]
     if items[: len(found)] != found:
         raise first.refusal("a write with an index array beside other parts of a subscript")
     rest = y.type.shape[len(found) :]
-    new = value
-    if isinstance(value, Masked) or np.ndim(value) > len(rest) if not is_traced(value) else value.ndim > len(rest):
-        new = aligned(value, first.like(first.values, len(rest)))
-    _set_places(y, [item.filled(0) for item in found], first.mask, new, what)
+    selected = isinstance(value, Masked)
+    if selected or not first.like(first.values, len(rest)).stretches(value):
+        if not (selected and value.same(first)):
+            found = [item.one_by_one() for item in found]
+        first = found[0]
+        value = aligned(value, first.like(first.values, len(rest)))
+    _set_places(y, [item.filled(0) for item in found], first.mask, value, what, scatter)
 
 
-def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str) -> None:
+def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str, scatter: str) -> None:
     """``y[np.ix_(a, b)] = value`` for positions whose number is computed."""
     apart = [taken_apart(item) for item in items if item is not Ellipsis]
     spans = {axis: span for _, own in apart for axis, span in own.items()}
@@ -277,10 +282,10 @@ def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     places = [lookup("where")(mask_of_all(v, own), v, 0) if own else v for v, own in apart]
     first = next(v for v, own in apart if own)
     new = fitted(value, {axis - behind: span for axis, span in spans.items()})
-    _set_places(y, places, mask_of_all(first, spans), new, what)
+    _set_places(y, places, mask_of_all(first, spans), new, what, scatter)
 
 
-def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: str) -> None:
+def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: str, scatter: str) -> None:
     """Write at positions of the first axes where a mask is true."""
     tracer = y.tracer
     sizes, rest = y.type.shape[: len(indices)], y.type.shape[len(indices) :]
@@ -289,7 +294,7 @@ def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: s
         places = places * shapes.for_user(size) + lookup("take")(counting(tracer, size), index)
     shape = broadcast_shapes(places.type.shape, mask.type.shape)
     count, chosen_ones = shapes.product(sizes), shapes.product(shape)
-    places = lookup("where")(mask, places, shapes.for_user(count))
+    places = lookup("where")(mask, places, NOWHERE)
     kind = TensorType((*shape, *rest), y.type.dtype)
     node = tracer.create_arg(as_proxy(tracer, prepared(tracer, kind, value, what)))
     wide = (chosen_ones, *rest)
@@ -300,8 +305,7 @@ def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: s
     ones = (1,) * len(rest)
     index = lookup("expand")(lookup("reshape")(places, (chosen_ones, *ones)), wide)
     flat = lookup("reshape")(y, (count, *rest))
-    longer = lookup("concat")((flat, lookup("full")((1, *rest), 0, y.type.dtype)), axis=0)
-    written = lookup("slice")(lookup("scatter_set")(longer, index, new, axis=0), 0, 0, count)
+    written = lookup(scatter)(flat, index, new, axis=0, mode="drop")
     set_item(y, Ellipsis, lookup("reshape")(written, y.type.shape))
 
 
@@ -309,24 +313,8 @@ def _set_places(y: Proxy, indices: Sequence[Any], mask: Any, value: Any, what: s
 _SCATTERS = {np.add: "scatter_add", np.multiply: "scatter_mul", np.maximum: "scatter_max", np.minimum: "scatter_min"}
 
 
-#: The neutral elements of ufuncs.
-_NEUTRAL: dict[np.ufunc, Any] = {np.add: 0, np.subtract: 0, np.multiply: 1, np.maximum: "min", np.minimum: "max"}
-
-
-def _neutral(ufunc: np.ufunc, kind: dtypes.DType) -> Any:
-    found = _NEUTRAL[ufunc]
-    if not isinstance(found, str):
-        return found
-    if kind.is_bool:
-        return found == "max"
-    if kind.is_float:
-        return -np.inf if found == "min" else np.inf
-    return int(getattr(np.iinfo(kind.numpy), found))
-
-
 def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
-    """``ufunc.at(y, index, value)`` for a selected index or ``y``: elements that are not selected are combined with a
-    neutral value."""
+    """``ufunc.at(y, index, value)`` for a selected index or ``y``."""
     what = f"np.{ufunc.__name__}.at"
     if isinstance(y, Masked):
         y.placed(f"{what} into x[mask]")
@@ -337,18 +325,11 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
         update_at(y.values, places, value, ufunc, combine)
         return
     items = items_of(index)
-    found = [item for item in items if isinstance(item, Masked)]
-    first = found[0]
-    if ufunc not in _NEUTRAL or not all(isinstance(i, Masked) and not i.after and i.same(first) for i in items):
-        raise first.refusal(f"{what} with selected positions beside other ones")
-    kind, rest = y.type.dtype, y.type.shape[len(items) :]
-    rows = first.like(first.values, len(rest))  # the rows at the positions, with the axes after them
-    new = aligned(value, rows) if isinstance(value, Masked) or _rank(value) else value
-    if not is_traced(new):
-        new = y.tracer.proxy(y.tracer.create_arg(np.asarray(new)))
-    new = lookup("expand")(lookup("cast")(new, kind), (*first.mask.type.shape, *rest))
-    new = lookup("where")(rows.condition, new, lookup("cast")(_neutral(ufunc, kind), kind))
-    update_at(y, tuple(item.filled(0) for item in items), new, ufunc, combine)
+    if ufunc is np.subtract:
+        ufunc, value = np.add, np.negative(value)
+    if ufunc not in _SCATTERS:
+        raise next(item for item in items if isinstance(item, Masked)).refusal(f"{what} with selected positions")
+    _set_looked_up(y, items, value, what, _SCATTERS[ufunc])
 
 
 def _rank(value: Any) -> int:
