@@ -433,8 +433,10 @@ def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, afte
 
 def add_guard(expr: Expr, guard: Expr) -> Expr:
     """Guard every load in an expression, including loads that compute an index, and check run-time indices
-    only if the guard holds. If it does not hold, the value is not used."""
+    only if the guard holds. If it does not hold, the value is not used. Run-time indices that the guard checks are
+    checked even if the value, such as one of many equal ones, does not depend on them."""
     done: dict[int, Expr] = {id(node): node for node in walk(guard)}  # needed to decide the guard
+    checks = [id(node) for node in walk(guard) if isinstance(node, CheckedIndex)]
 
     def guarded(node: Expr) -> Expr:
         if isinstance(node, Load):
@@ -445,7 +447,12 @@ def add_guard(expr: Expr, guard: Expr) -> Expr:
             return CheckedIndex(node.dtype, node.operand, node.extent, node.where, both_guards)
         return node
 
-    return transform(expr, guarded, done)
+    found = transform(expr, guarded, done)
+    if checks and not {id(node) for node in walk(found)}.issuperset(checks):
+        is_zero = isinstance(found, Const) and not found.value
+        other = const(is_zero if found.dtype.is_bool else int(is_zero), found.dtype)
+        found = where(guard, found, other)  # two different numbers, of which neither can stand for both
+    return found
 
 
 def _is_decided(index: CheckedIndex) -> bool:

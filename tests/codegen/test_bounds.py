@@ -179,3 +179,24 @@ def test_perhaps_not_in_range(program: Any) -> None:
     compiled: Any = fx.compile(program, "f64[10]", "i64[N]", threads=1)
     (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
     assert "fx_index(" in text
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: np.zeros(len(y))[x],
+        lambda x, y: np.ones(len(y), bool)[x],
+        lambda x, y: np.ones((len(y), 2))[x].sum(axis=1) + y[0],
+        lambda x, y: np.full((len(y), len(x)), 2j)[x, x % 2],
+        lambda x, y: np.full(len(y), y[0])[x],
+        lambda x, y: np.take_along_axis(np.zeros(len(y)), x, 0),
+        lambda x, y: np.where(y[0] > 0, np.zeros((len(y), 4))[:, x[0]], 0.0),
+    ],
+)
+def test_a_position_is_checked_where_all_elements_are_alike(program: Any) -> None:
+    compiled: Any = fx.compile(program, "i64[N]", "f64[M]")
+    x, y = np.array([3, 0, -1]), np.ones(5)
+    np.testing.assert_array_equal(compiled(x, y), program(x, y))
+    x[0] = 7
+    with pytest.raises(IndexError):
+        compiled(x, y)
