@@ -122,6 +122,29 @@ def test_many_rounds_that_read_arrays_at_other_places_stay() -> None:
     agree(smoothed, floats(20), rungs=RUNGS)
 
 
+def _escapes(x: Any, places: Any) -> Any:
+    z, n = x[0], 0
+    for _ in range(40):
+        if abs(z) <= 2:
+            z = z * z + x[1]
+            n += 1
+    return z, n
+
+
+def _written_where_found(x: Any, places: Any) -> Any:
+    for _ in range(20):
+        x[places] = x[places] * 0.5 + 1
+    return x
+
+
+@pytest.mark.parametrize("program", [_escapes, _written_where_found])
+def test_many_rounds_with_a_condition_or_a_scatter_stay(program: Any) -> None:
+    """Unrolled, each of them would be a kernel of its own."""
+    gm = fx.symbolic_trace(program, "f64[3]", "i64[5]")
+    assert [name for name in ops_of(gm) if name in ("fori_loop", "while_loop", "cond", "scatter_set")] == ["fori_loop"]
+    agree(program, np.array([0.3, -0.4, 0.2]), np.array([2, 0, 1, 1, 0]), rungs=RUNGS)
+
+
 def test_loops_inside_each_other_are_found_to_be_long_in_their_first_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = []
     record = fx.Tracer.record
