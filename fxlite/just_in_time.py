@@ -43,7 +43,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.tracing.capture.raised import exception_of
 from fxlite.tracing.inputs import signature_of, title
-from fxlite.tracing.selections.growing import FIRST_ROOM, MORE_ROOM, MOST_ROOM
+from fxlite.tracing.selections.bounds import FIRST_ROOM, MORE_ROOM, MOST_ROOM
 from fxlite.tracing.symbolic_trace import symbolic_trace
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.tracer import Tracer

@@ -98,14 +98,20 @@ def trace_doctor(
 
 
 def add_further_problems(
-    error: FxliteError, program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any
+    error: FxliteError,
+    program: Any,
+    declared: Mapping[str, Any],
+    concrete_args: Mapping[str, Any] | None,
+    leaf: Any,
+    is_finished: bool,
 ) -> None:
-    """Add the other problems of the program to the message of an error that tracing raised."""
+    """Add the other problems of the program to the message of an error that tracing raised. ``is_finished``: as in the
+    tracer."""
     first = error.details
     if first is None or first.location is None:
         return
     try:
-        found = _examine(program, declared, concrete_args, leaf, error)
+        found = _examine(program, declared, concrete_args, leaf, error, is_finished)
     except Exception:  # whatever happens in the second run, the first error is reported
         return
     fix = next((p.fix for p in found if p.problem == first.problem), "")
@@ -122,7 +128,12 @@ def add_further_problems(
 
 
 def _examine(
-    program: Any, declared: Mapping[str, Any], concrete_args: Mapping[str, Any] | None, leaf: Any, first: Exception
+    program: Any,
+    declared: Mapping[str, Any],
+    concrete_args: Mapping[str, Any] | None,
+    leaf: Any,
+    first: Exception,
+    is_finished: bool = False,
 ) -> list[Problem]:
     """The problems in the order of the program's lines, from runs that take different branches. ``first`` is the
     error of a trace, which these runs may not find."""
@@ -133,6 +144,7 @@ def _examine(
         if not waiting:
             break
         tracer = DoctorTracer(leaf, waiting.pop(0), problems)
+        tracer.is_finished = is_finished
         tracer.examine(program, declared, concrete_args)
         for site in tracer.rounds:
             if site not in tried:

@@ -36,7 +36,7 @@ def fix_for(details: Details, inputs: tuple[str, ...] = ()) -> str:
         return _named_size(expression) or details.instead
     if problem.startswith(("float()", "int()", ".item()", ".tolist()", "np.asarray")):
         return _value(expression, problem) or details.instead
-    if problem.startswith("indexing or range()"):
+    if problem.startswith("indexing, range() or a size"):
         return _index(expression) or details.instead
     if problem.endswith("has no fxlite op"):
         return _function(problem.split(" ")[0]) or details.instead

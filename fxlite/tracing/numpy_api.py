@@ -519,6 +519,7 @@ for _function, _implementation in [*_FUNCTIONS.items()]:
 METHODS: dict[str, Callable[..., Any]] = {
     **_REDUCTIONS,
     **{function.__name__: function for function in functions.METHODS},
+    "reshape": compact.reshape,
     "nonzero": compact.nonzero,
     "repeat": compact.repeat,
     "choose": selecting.choose,

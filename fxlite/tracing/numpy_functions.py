@@ -209,7 +209,16 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.array_split: parts whose sizes differ by at most one, the longer ones first, or cuts at indices."""
     size = _size_of_axis(x, axis)
+    if is_traced(indices_or_sections) and not indices_or_sections.ndim:
+        raise indices_or_sections.tracer.error(
+            "into how many parts an axis is split is computed, and how many results there are must be known",
+            "cut the parts in a loop: for k in range(n): part = x[k * size // n : (k + 1) * size // n]",
+            indices_or_sections.node,
+        )
     if not isinstance(indices_or_sections, (int, np.integer)):
+        if any(map(is_traced, indices_or_sections)):
+            before, ends = (slice(None),) * normalize_axis(axis, value_type(x).rank), [0, *indices_or_sections, None]
+            return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
         cuts = [0, *(_clamped(cut, size) for cut in indices_or_sections), size]
         sizes = [shapes.normalize(b - a) for a, b in itertools.pairwise(cuts)]
         return _parts(x, sizes, axis)

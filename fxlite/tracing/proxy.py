@@ -234,7 +234,11 @@ class Proxy:
         return int(self._concrete("math.trunc()", _NUMBER))
 
     def __index__(self) -> int:
-        known = self._concrete("indexing or range()", "use np.take for run-time indices")
+        known = self._concrete(
+            "indexing, range() or a size",
+            "use np.take for run-time indices; a size can be an int of Python among the arguments, f(x, int(n)), which "
+            "is a known number",
+        )
         return operator.index(known[()])  # only for integers, as in NumPy
 
     def item(self, *args: Any) -> Any:

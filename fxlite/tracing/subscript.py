@@ -23,15 +23,16 @@ from fxlite.base.on_demand import sympy
 from fxlite.base.state import is_traced
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
+from fxlite.ops.op import lookup
 from fxlite.ops.slicing import from_the_end, never_negative, select, slice_, slice_bounds
 from fxlite.ops.view import flip, permute, unsqueeze
-from fxlite.tracing.capture.answers import stacked
+from fxlite.tracing.capture.answers import counted, stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.blocks import several
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
-from fxlite.tracing.selections.masked import Masked
-from fxlite.tracing.selections.spans import Span, is_computed, mask_of, span_of, taken
-from fxlite.tracing.writes.shared_memory import fresh, is_number
+from fxlite.tracing.selections.masked import Masked, aligned
+from fxlite.tracing.selections.spans import Span, counting, is_computed, mask_of, span_of, taken
+from fxlite.tracing.writes.shared_memory import fresh, is_number, may_hold
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -69,6 +70,8 @@ def subscript(x: Any, index: Any) -> Any:
         if not items:
             return fresh(x, number=True)
         return fresh(x) if is_number(x) else x
+    if any(isinstance(item, slice) and is_traced(item.step) for item in items):
+        return _stepped(found.tracer.constant(x), items)
     if any(_is_constant_mask(item) for item in items):
         items = _with_positions(x, items, found.tracer)
     if not is_traced(x) and any(map(is_computed, items)):
@@ -87,6 +90,37 @@ def subscript(x: Any, index: Any) -> Any:
             x = take(x, array, axis)
         return x
     return _take(part.x, part.axes, part.arrays, part.target) if part.arrays else part.x
+
+
+def _stepped(x: Any, items: list[Any]) -> Any:
+    """``x[a:b:n]`` with a computed step, as a copy; a write into it leaves ``x`` in doubt."""
+    tracer, found = x.tracer, x[tuple(slice(None) if _has_computed_step(item) else item for item in items)]
+    numbers = [n for n, item in enumerate(items) if _has_computed_step(item)]
+    if len(numbers) > 1 or not all(_has_computed_step(i) or isinstance(i, (int, slice)) or i is None for i in items):
+        raise tracer.error(
+            "a slice with a computed step beside another one, or beside index arrays, cannot be traced",
+            "cut one axis after the other: x[a::n][:, b::m]",
+        )
+    item = items[numbers[0]]
+    axis = sum(not isinstance(i, int) for i in items[: numbers[0]])
+    size = shapes.for_user(found.type.shape[axis])
+    step = tracer.unless(item.step, item.step < 1, ValueError("a computed step of a slice must be positive"))
+    span = span_of(tracer, slice(item.start, item.stop), size)
+    first, last = lookup("maximum")(span.first, 0), lookup("minimum")(span.last, size)
+    count = tracer.python_number(lookup("maximum")((last - first + step - 1) // step, 0))
+    tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(size + 1))
+
+    def whole(sizes: tuple[Any, ...]) -> Any:
+        places = lookup("minimum")(first + counting(tracer, sizes[axis]) * step, size - 1)
+        return lookup("take")(found, places, axis=axis)
+
+    made = counted(tracer, [count if a == axis else d for a, d in enumerate(found.type.shape)], whole)
+    may_hold(made.values, found)
+    return made
+
+
+def _has_computed_step(item: Any) -> bool:
+    return isinstance(item, slice) and is_traced(item.step)
 
 
 def _selected(x: Any, items: list[Any]) -> Masked | None:
@@ -117,18 +151,23 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
     found = looked_up(items)
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
     x = first.tracer.constant(x)
-    inside = tuple(item.filled(0) if isinstance(item, Masked) else item for item in items)
+    in_order = iter(found)
+    inside = tuple(next(in_order).filled(0) if isinstance(item, Masked) else item for item in items)
     whole = subscript(x, inside)
     return first.like(whole, whole.ndim - lead - first.mask.ndim)
 
 
 def looked_up(items: list[Any]) -> list[Masked]:
-    """The selected integers of a subscript, which must be adjacent; all other items are whole axes."""
+    """The selected integers of a subscript, which must be adjacent, of the same selection; all other items are whole
+    axes."""
     found = [item for item in items if isinstance(item, Masked)]
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
     for item in found:
-        if not item.same(first) or item.ndim > 1 or item.dtype.kind not in "iu":
-            raise first.refusal(f"an index array of {item.dtype}, or with others of another selection")
+        if item.ndim > 1 or item.dtype.kind not in "iu":
+            raise first.refusal(f"an index array of {item.dtype}")
+    if not all(item.same(first) for item in found):
+        first, *more = (item.one_by_one() for item in found)
+        found = [first, *(first.like(aligned(item, first)) for item in more)]
     others = [item for item in items if not isinstance(item, Masked) and item is not Ellipsis]
     together = all(isinstance(item, Masked) for item in items[lead : lead + len(found)])
     if not together or not all(isinstance(item, slice) and item == slice(None) for item in others):

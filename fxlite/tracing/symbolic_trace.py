@@ -97,7 +97,7 @@ def symbolic_trace(
         if type(tracer) is Tracer:
             from fxlite.tracing.doctor import add_further_problems
 
-            add_further_problems(error, root, declared, concrete_args, leaf)
+            add_further_problems(error, root, declared, concrete_args, leaf, tracer.is_finished)
         raise
     except TypeError as error:
         problem = torch_problem(error)

@@ -68,8 +68,9 @@ from fxlite.tracing.numpy_api import call_ufunc
 from fxlite.tracing.proxy import Proxy, PythonNumber, settled_numbers
 from fxlite.tracing.results import Finish, finish_of, is_constant
 from fxlite.tracing.selections.applied import applied
+from fxlite.tracing.selections.bounds import FIRST_ROOM
 from fxlite.tracing.selections.compact import with_results
-from fxlite.tracing.selections.growing import FIRST_ROOM, holds_rows
+from fxlite.tracing.selections.growing import holds_rows
 from fxlite.tracing.selections.masked import Masked, PlaceFirst
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
@@ -524,12 +525,12 @@ class Tracer(Capturing):
         """``value``, but the program fails with ``error`` if ``pred`` holds."""
         return unless(self, value, pred, error)
 
-    def within_room(self, count: Any, what: str) -> Any:
-        """The number of elements of an array, but the program fails with OutOfRoom if there is no room for them;
-        fxlite.jit then compiles it with more room."""
-        full = OutOfRoom(what, self.room, here(2), is_array=True)
-        count = self.unless(count, count > self.room, full)
-        self.ranges[count.node] = 0, self.room + 1
+    def within_room(self, count: Any, what: str, room: int = 0) -> Any:
+        """The size of an array, but the program fails with OutOfRoom if there is no ``room`` for it (default: that of
+        lines); fxlite.jit then compiles it with more room."""
+        room = room or self.room
+        count = self.unless(count, count > room, OutOfRoom(what, room, here(2), is_array=True))
+        self.ranges[count.node] = 0, room + 1
         return count
 
     def unless_negative(self, value: Any, x: Any) -> Any:

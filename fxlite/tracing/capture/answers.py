@@ -28,8 +28,10 @@ from fxlite.graph import pytree
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
 from fxlite.tracing.capture.texts import OneText
+from fxlite.tracing.selections.blocks import Block
+from fxlite.tracing.selections.bounds import MORE_ROOM
 from fxlite.tracing.selections.masked import Masked, first_of, is_block
-from fxlite.tracing.selections.spans import at_least, counting, highest, sum_of
+from fxlite.tracing.selections.spans import at_least, counting, first_positions, highest, sum_of
 from fxlite.tracing.writes.aliasing import laid_out, layout_of, take_order_for_granted
 from fxlite.tracing.writes.shared_memory import attach, contiguous, fresh, is_number, may_hold, tie, view_of
 from fxlite.types import dtypes, shapes
@@ -103,39 +105,48 @@ def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
 
 
 def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:
-    """An array whose size along one axis is computed, such as ``np.zeros(len(x[mask]))``: the first elements of
-    the ``whole``, which has the largest possible size."""
+    """An array with computed sizes, such as ``np.zeros(len(x[mask]))``: the first elements of the ``whole``, which has
+    the largest possible sizes."""
     sizes = [*shape] if isinstance(shape, (tuple, list)) else [shape]
     computed = [n for n, s in enumerate(sizes) if is_traced(s) and known_value(s) is None]
-    if not computed:
-        return whole(tuple(sizes))
-    axis = computed[0]
-    count = sizes[axis]
-    most = highest(tracer, sum_of(tracer, count)) if len(computed) == 1 else None
-    if len(computed) == 1 and tracer.is_finished:
-        if not at_least(tracer, count, 0):
-            count = tracer.unless(count, count < 0, ValueError("negative dimensions are not allowed"))
-            if most is not None:
-                most = shapes.maximum(most, 0)
-                tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(most + 1))
-        if most is None:
-            count, most = tracer.within_room(count, "an array"), tracer.room
-    elif len(computed) > 1:
-        raise tracer.error(
-            f"the shape of an array has {len(computed)} computed sizes, and there is room for one",
-            "make it with sizes that are known, and use a part of it: whole = np.zeros((100, 100)), whole[:n, :n]; or "
-            "give the size to the function as an int of Python, which is a known number",
-            count.node,
-        )
-    elif most is None or not at_least(tracer, count, 0):
+    found = {id(sizes[axis]): sizes[axis] for axis in computed}
+    bounded = {key: _bounded(tracer, size, len(computed)) for key, size in found.items()}
+    counts = {axis: bounded[id(sizes[axis])] for axis in computed}
+    for axis, (_, most) in counts.items():
+        sizes[axis] = shapes.for_user(most)
+    made = whole(tuple(sizes))
+    if len(computed) < 2:
+        return first_of(made, counts[computed[0]][0], len(sizes) - computed[0] - 1) if computed else made
+    return Block(made, {axis - len(sizes): first_positions(tracer, most, n) for axis, (n, most) in counts.items()})
+
+
+def _bounded(tracer: Tracer, count: Any, axes: int) -> tuple[Any, Any]:
+    """A computed size, one of several ``axes`` of an array, as one that is not negative, and the most that it can
+    be."""
+    most = highest(tracer, sum_of(tracer, count))
+    if not tracer.is_finished:
+        if most is not None and at_least(tracer, count, 0):
+            return count, most
         raise tracer.error(
             f"the size of an array is computed, {count.node.name}, and how large it can be is not known",
             "make an array of the largest size, and cut it: np.zeros(100)[:n]; a size such as len(x[mask]) has a "
             "bound, and an argument of fx.jit that is an int of Python, f(x, int(n)), is a known number",
             count.node,
         )
-    sizes[axis] = shapes.for_user(most)
-    return first_of(whole(tuple(sizes)), count, len(sizes) - axis - 1)
+    if not at_least(tracer, count, 0):
+        count = tracer.unless(count, count < 0, ValueError("negative dimensions are not allowed"))
+        if most is not None:
+            most = shapes.maximum(most, 0)
+            tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(most + 1))
+    if most is None:
+        most = room_of(tracer.room, axes)
+        count = tracer.within_room(count, "an array", most)
+    return count, most
+
+
+def room_of(room: int, axes: int) -> int:
+    """The largest size of each of the computed ``axes`` of an array: 256, or 64 x 64, and more with more room."""
+    return room if axes == 1 else int((room * MORE_ROOM ** (axes - 1)) ** (1 / axes) + 0.5)
 
 
 def _filled(value: Any) -> Make:
@@ -186,16 +197,37 @@ def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: 
             last = tracer.python_number(lookup("maximum")(last, 0))
         found = counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
         return found if dtype is None else found.astype(dtype)
+    if any(is_traced(b) and known_value(b) is None for b in (first, last, step)):
+        return _computed_range(tracer, first, last, step, dtype)
     bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
+
+
+def _computed_range(tracer: Tracer, first: Any, last: Any, step: Any, dtype: Any) -> Any:
+    """``np.arange`` with computed numbers; the distance of its elements is that of the first two, as in NumPy."""
+    bounds = [tracer.number_of_size(b) if isinstance(b, NamedDim) else b for b in (first, last, step)]
+    kind = dtypes.result_type(*(stacked(tracer, b).type.dtype for b in bounds), dtypes.int64)
+    if is_traced(step):
+        step = tracer.unless(step, lookup("eq")(step, 0), ZeroDivisionError("division by zero"))
+    if kind.is_integer:
+        number = -((first - last) // step)
+    else:
+        number = tracer.python_number(lookup("cast")(np.ceil((last - first) / step), dtypes.int64))
+    number = tracer.python_number(lookup("maximum")(number, 0))
+    places = lookup("cast")(_arange(tracer, number), kind)
+    found = first + places * (first + step - first)
+    return found if dtype is None else found.astype(dtypes.dtype(dtype).numpy)
 
 
 def _matrix(compared: Callable[[Any, Any], Any]) -> Make:
     """np.eye and np.tri: 1 where ``compared`` holds for column - row and ``k``."""
 
-    def make(tracer: Tracer, N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:
-        rows, columns = lookup("unsqueeze")(_arange(tracer, N), 1), _arange(tracer, N if M is None else M)
-        return lookup("cast")(compared(columns - rows, k), dtypes.dtype(dtype))
+    def make(tracer: Tracer, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Any:
+        def whole(sizes: tuple[Any, ...]) -> Any:
+            rows, columns = (_arange(tracer, size) for size in sizes)
+            return lookup("cast")(compared(columns - lookup("unsqueeze")(rows, 1), k), dtypes.dtype(dtype))
+
+        return counted(tracer, (N, N if M is None else M), whole)
 
     return make
 
@@ -234,6 +266,21 @@ def _linspace(
         return values
     alone = known_value(parts) is not None and num == int(endpoint)  # a single point, without a step
     return fresh(values), math.nan if alone else step
+
+
+def _logspace(
+    tracer: Tracer,
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """np.logspace of one base: its powers."""
+    values = np.power(base * 1.0, _linspace(tracer, start, stop, num, endpoint, axis=axis))
+    return values if dtype is None else lookup("cast")(values, dtypes.dtype(dtype))
 
 
 def _geomspace(
@@ -340,11 +387,18 @@ _OF_LISTS = frozenset(
 )
 
 
+#: Functions of an array that take several sizes or positions as one list.
+_OF_SIZES = frozenset((np.tile, np.pad, np.broadcast_to, np.reshape, np.split, np.array_split))
+
+
 def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The arguments of a NumPy function, with arrays in place of lists and tuples that contain traced values,
     because NumPy does not dispatch on the elements of lists."""
     if getattr(function, "__name__", "") in _OF_LISTS:
         return args, kwargs
+    if function in _OF_SIZES and args and any(map(_holds_traced, args[1:])):
+        x = args[0]
+        return (x if isinstance(x, Masked) or is_block(x) else stacked(tracer, x), *args[1:]), kwargs
     operand = functools.partial(_operand, tracer)
     return tuple(map(operand, args)), dict(zip(kwargs, map(operand, kwargs.values(), kwargs)))
 
@@ -456,6 +510,31 @@ def _as_scalar(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dic
     return function(*args, **kwargs)
 
 
+def _coordinates(tracer: Tracer, lines: Sequence[Any], is_sparse: bool) -> Any:
+    """The coordinates of a grid, each the elements of its line along its own axis; where sizes of lines are computed,
+    a tuple of them."""
+    sizes, rank = [line.shape[0] for line in lines], len(lines)
+
+    def along(axis: int, size: Any) -> Any:
+        line = lines[axis]
+        line = lookup("slice")(line.values, 0, 0, size) if isinstance(line, Masked) else line
+        return lookup("reshape")(line, tuple(size if a == axis else 1 for a in range(rank)))
+
+    def coordinate(axis: int) -> Any:
+        if not is_sparse:
+            return counted(tracer, sizes, lambda whole: lookup("expand")(along(axis, whole[axis]), whole))
+        own = [n if a == axis else 1 for a, n in enumerate(sizes)]
+        return counted(tracer, own, lambda whole: along(axis, whole[axis]))
+
+    found = tuple(map(coordinate, range(rank)))
+    return found if is_sparse or any(isinstance(line, Masked) for line in lines) else lookup("stack")(found)
+
+
+def _indices(tracer: Tracer, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """np.indices."""
+    return _coordinates(tracer, [_arange(tracer, n, dtype=dtype) for n in dimensions], sparse)
+
+
 _ARRAY = _made(_array)
 
 #: NumPy's functions that make arrays, and how: ``make(tracer, function, args, kwargs)``.
@@ -470,8 +549,10 @@ ARRAYS: dict[Any, Make] = {
     np.eye: _made(_matrix(operator.eq)),
     np.identity: _made(_identity),
     np.tri: _made(_matrix(operator.le)),
+    np.indices: _made(_indices),
     np.linspace: _made(_linspace),
     np.geomspace: _made(_geomspace),
+    np.logspace: _made(_logspace),
     np.array: _array_of,
     np.fromiter: _from_iterable,
     np.broadcast: _broadcast,
@@ -495,17 +576,7 @@ def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
             fresh_array(tracer, result, ()) if parts is None else type(parts)(fresh_array(tracer, p, ()) for p in parts)
         )
     lines = [_line(tracer, i) for i in index]
-    if len(lines) == 1:
-        return lines[0]
-    rank, found = len(lines), []
-    for axis, line in enumerate(lines):
-        own = [1] * rank
-        own[axis] = shapes.for_user(line.type.shape[0])
-        found.append(lookup("reshape")(line, tuple(own)))
-    if owner.sparse:
-        return tuple(found)
-    sizes = tuple(line.type.shape[0] for line in lines)
-    return lookup("stack")(tuple(lookup("expand")(part, sizes) for part in found))
+    return lines[0] if len(lines) == 1 else _coordinates(tracer, lines, owner.sparse)
 
 
 def _line(tracer: Tracer, piece: slice) -> Any:
@@ -616,7 +687,7 @@ def _kind(value: Any) -> type | None:
         return str
     if isinstance(value, shapes.NamedDim):
         return int
-    if isinstance(value, Masked):
+    if isinstance(value, Masked) or is_block(value):
         return np.ndarray
     is_own = type(value).__module__.startswith("fxlite.")  # not a Proxy subclass of a user's tracer
     if not is_traced(value) or not value.is_typed or not is_own:

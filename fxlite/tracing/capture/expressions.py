@@ -50,6 +50,7 @@ from fxlite.tracing.capture.texts import OneText, as_text, code_of, is_text
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
 from fxlite.tracing.selections import growing
+from fxlite.tracing.selections.masked import is_block
 
 #: Methods of traced values that return Python numbers.
 _PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
@@ -437,7 +438,7 @@ class Expressions(Caller):
                     if isinstance(owner, list) and key < 0:  # the last one is another one in a longer list
                         key += len(owner)
                     note(region.tracer, Item(owner, key, f"{type(owner).__name__}[{index!r}]"))
-            elif not region.owns(owner) and not hasattr(owner, "__fx_selected__"):
+            elif not region.owns(owner) and not (hasattr(owner, "__fx_selected__") or is_block(owner)):
                 raise _refused(region, owner, "is written to")
         owner[index] = value
 

@@ -31,7 +31,7 @@ from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.numpy_functions import is_complex
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
 from fxlite.tracing.selections import growing
-from fxlite.tracing.selections.masked import FUNCTIONS, Masked
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked, is_block
 from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
@@ -86,6 +86,8 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     if isinstance(value, Masked) and not value.before:
         selected = FUNCTIONS["compact"](value)
         return Counted(tracer, selected.count, lambda k: selected.values[k])
+    if is_block(value):
+        return Counted(tracer, value.shape[0], lambda k: value[k])
     if is_open(value):
         return counted(tracer, as_array(tracer, value))
     rows = growing.rows_of(value)
@@ -99,7 +101,7 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
 
 
 def _is_counted(value: Any) -> bool:
-    is_counted = isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value)
+    is_counted = isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value) or is_block(value)
     return is_counted or growing.rows_of(value) is not None
 
 

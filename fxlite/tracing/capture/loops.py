@@ -43,7 +43,8 @@ from fxlite.tracing.capture.regions import (
 )
 from fxlite.tracing.capture.texts import is_text, one_text
 from fxlite.tracing.proxy import PythonNumber
-from fxlite.tracing.selections.growing import MOST_ROOM, Grows, Rows, with_rows
+from fxlite.tracing.selections.bounds import MOST_ROOM
+from fxlite.tracing.selections.growing import Grows, Rows, with_rows
 from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root

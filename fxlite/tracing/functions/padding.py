@@ -14,6 +14,7 @@ import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup, normalize_axis
+from fxlite.tracing.capture.known import as_known_number
 from fxlite.tracing.numpy_functions import value_type
 from fxlite.types import shapes
 
@@ -21,7 +22,7 @@ from fxlite.types import shapes
 _FEW = 8
 #: Positions in the padded array from those in the result, where 0 is the first element of the former and n its
 #: size: for NumPy's arrays and traced values alike.
-_POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
+POSITIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge": lambda i, n: np.clip(i, 0, n - 1),
     "wrap": lambda i, n: i % n,
     "symmetric": lambda i, n: _folded(i % (2 * n), 2 * n - 1),
@@ -44,14 +45,14 @@ def _folded(place: Any, last: Any) -> Any:
 def pad(x: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     """np.pad. Raises ValueError for negative widths, options that the mode does not have, and modes that are
     functions."""
-    known = {*_OPTIONS, *_POSITIONS, "empty"}
+    known = {*_OPTIONS, *POSITIONS, "empty"}
     if mode not in known:
         raise ValueError(f"the mode {mode!r} is not traced; it is one of {', '.join(sorted(known))}")
     wrong = [name for name in options if name not in _OPTIONS.get(mode, ())]
     if wrong:
         raise ValueError(f"the mode {mode!r} takes no {wrong[0]}")
     rank = value_type(x).rank
-    widths = _widths(pad_width, rank)
+    widths = widths_of(pad_width, rank)
     if any(type(w) is int and w < 0 for pair in widths for w in pair):
         raise ValueError("widths are 0 or more")
     if mode in ("constant", "empty"):
@@ -76,7 +77,8 @@ def pad(x: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     return x
 
 
-def _widths(given: Any, rank: int) -> list[tuple[Any, Any]]:
+def widths_of(given: Any, rank: int) -> list[tuple[Any, Any]]:
+    """The widths before and after each axis."""
     if isinstance(given, dict):
         found: list[tuple[Any, Any]] = [(0, 0)] * rank
         for axis, width in given.items():
@@ -94,18 +96,20 @@ def _whole(width: Any) -> Any:
 
 def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
     """A value for both sides of each axis, from one value, a pair, or a pair for each axis."""
+    if is_traced(given):
+        given = as_known_number(given) if not given.ndim else [*given]
     rows = given if isinstance(given, (tuple, list)) or np.ndim(given) else [given]
-    array = np.empty(np.shape(rows), object) if not _has_traced(rows) else None
-    if array is None:
-        raise ValueError("a computed value to pad with is not traced; write np.concatenate")
-    array[...] = rows if isinstance(rows, np.ndarray) else list(rows)
-    return [(a, b) for a, b in np.broadcast_to(array, (rank, 2)).tolist()]
+    rows = [[*map(as_known_number, row)] if isinstance(row, (tuple, list)) else as_known_number(row) for row in rows]
+    numbers: list[Any] = []  # an array of NumPy must not ask for values
 
+    def number_of(value: Any) -> Any:
+        if isinstance(value, list):
+            return [number_of(v) for v in value]
+        numbers.append(value)
+        return len(numbers) - 1
 
-def _has_traced(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_has_traced, value))
-    return is_traced(value)
+    places = np.broadcast_to(np.asarray(number_of(rows)), (rank, 2)).tolist()
+    return [(numbers[a], numbers[b]) for a, b in places]
 
 
 def _constant(x: Any, widths: list[tuple[Any, Any]], values: Any) -> Any:
@@ -124,11 +128,11 @@ def _positions(mode: str, size: Any, pair: tuple[Any, Any]) -> Any:
     """The positions on the axis of the elements of the result."""
     before, after = pair
     if all(type(v) is int for v in (size, before, after)):
-        return _POSITIONS[mode](np.arange(-before, size + after), size)
+        return POSITIONS[mode](np.arange(-before, size + after), size)
     start, stop = shapes.normalize(-before), shapes.normalize(size + after)
     places = lookup("arange")(shapes.for_user(start), shapes.for_user(stop), 1, "i64")
     is_inside = (places >= 0) & (places < size)  # in C, a separate loop whose positions need no check
-    return np.where(is_inside, places, _POSITIONS[mode](places, size))
+    return np.where(is_inside, places, POSITIONS[mode](places, size))
 
 
 def along(x: Any, axis: int, positions: Any) -> Any:

@@ -20,7 +20,7 @@ from fxlite.graph.graph import Node
 from fxlite.ops.op import REGISTRY, Op, TypeReader, as_multi_index, lookup, normalize_axis, type_reader
 from fxlite.scalar import expr
 from fxlite.scalar.index import Index
-from fxlite.tracing.selections.compact import compact
+from fxlite.tracing.selections.compact import as_shape, compact
 from fxlite.tracing.selections.masked import FUNCTIONS, REDUCTIONS, Masked, first_of, product, takes_none
 from fxlite.tracing.selections.spans import Sum, counting, sum_of
 from fxlite.types import dtypes, shapes
@@ -279,6 +279,8 @@ def _reshaped(m: Masked, shape: Any) -> Masked:
     computed = [n for n, s in enumerate(shape) if is_traced(s) or (type(s) is int and s == -1)]
     before = shapes.product(sizes[: m.before])
     what = f"reshape to ({', '.join('a computed size' if is_traced(s) else str(s) for s in shape)})"
+    if len(computed) > 1 and m.ndim == 1:
+        return as_shape(m, shape)  # type: ignore[no-any-return]
     if len(computed) != 1:
         raise m.refusal(what, "give -1 for the one axis whose size is computed")
     axis = computed[0]

@@ -8,6 +8,7 @@ and a write goes to the whole axes under their masks. With a single such axis it
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -18,9 +19,10 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.selections import masked
-from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside, give_operators, with_all_axes
-from fxlite.tracing.selections.spans import Span, is_computed, mask_of
+from fxlite.tracing.selections.masked import FUNCTIONS, Masked, beside, give_operators, is_block, with_all_axes
+from fxlite.tracing.selections.spans import Span, first_positions, is_computed, mask_of, sum_of
 from fxlite.types import shapes
 
 if TYPE_CHECKING:
@@ -74,9 +76,12 @@ class Block:
 
     def refusal(self, what: str, instead: str = "") -> TraceError:
         """The error for an operation that would need the number of elements."""
-        axis, span = next(iter(self.spans.items()))
-        one = Masked(self.values, mask_of(self.tracer, span), -axis - 1, span)
-        return one.refusal(what, instead)
+        if self.origin is None:
+            instead = instead or (
+                "write it with element-wise functions, sums and products, or loops over positions; or give the sizes "
+                "to the function as ints of Python, f(x, int(n)), which are known numbers"
+            )
+        return self._line(next(iter(self.spans))).refusal(what, instead)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc is np.matmul and method == "__call__" and not kwargs:
@@ -95,6 +100,8 @@ class Block:
             return applied(function, args, **kwargs)
         if function in (np.dot, np.outer):
             return (product if function is np.dot else outer)(*args, **kwargs)
+        if function in (np.argmax, np.argmin):
+            return self._place(function.__name__, *args[1:], **kwargs)
         if len(args) == 1 and not kwargs and function in _OF_ONE:
             return _OF_ONE[function](self)
         raise self.refusal(f"np.{function.__name__}")
@@ -102,11 +109,27 @@ class Block:
     def __fx_create_arg__(self, tracer: Any) -> Any:
         raise self.refusal("a part of several axes beside other arrays")
 
-    def __fx_children__(self) -> Any:
-        raise self.refusal(
-            "a part of several axes from round to round of a loop, or out of a branch",
-            "pass on the whole array and the bounds, and cut it where it is read",
-        )
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        """The parts that loops and branches pass on; after them, a view is a copy."""
+        if self.origin is not None:
+            raise self.refusal(
+                "a part of several axes from round to round of a loop, or out of a branch",
+                "copy it, x[a:b, c:d].copy(), or pass on the whole array and the bounds, and cut it where it is read",
+            )
+        bounds = [b for span in self.spans.values() for b in (span.first, span.last)]
+        return "block", ("values", *(f"bounds {n}" for n in range(len(bounds)))), (self.values, *bounds)
+
+    @property
+    def __fx_form__(self) -> Any:
+        return (*self.spans,)
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> Block:
+        values, *bounds = parts
+        spans = {}
+        for axis, first, last in zip(self.spans, bounds[::2], bounds[1::2]):
+            start, stop = sum_of(self.tracer, first), sum_of(self.tracer, last)
+            spans[axis] = Span(values.type.shape[axis], start, stop, first, last, first, None)
+        return Block(values, spans)
 
     def astype(self, dtype: Any, **options: Any) -> Block:
         return Block(self.values.astype(dtype), self.spans)
@@ -136,6 +159,40 @@ class Block:
             found = function(self.values, axis=places, where=where, **options)
         return made(found, {a + sum(g > a for g in gone): span for a, span in left.items()})
 
+    def _place(self, name: str, axis: Any = None) -> Any:
+        """``x.argmax()``, ``x.argmin(axis)``: other elements come last."""
+        if not all(span.is_first for span in self.spans.values()):
+            raise self.refusal(f"np.{name} of a part that does not start at 0")
+        last = COMBINATIONS[name].start(self.values.type.dtype)
+        whole = masked.chosen(mask_of_all(self.values, self.spans), self.values, last)
+        if axis is not None:
+            gone = operator.index(axis) % self.ndim - self.ndim
+            left = {a + (a < gone): span for a, span in self.spans.items() if a != gone}
+            return made(getattr(np, name)(whole, axis=gone), left)
+        place, found = getattr(np, name)(whole), 0
+        sizes = [shapes.for_user(d) for d in self.values.type.shape]
+        for number, count in enumerate(self.shape):
+            found = found * count + place // (math.prod(sizes[number + 1 :])) % sizes[number]
+        return found
+
+    def argmax(self, axis: Any = None) -> Any:
+        return self._place("argmax", axis)
+
+    def argmin(self, axis: Any = None) -> Any:
+        return self._place("argmin", axis)
+
+    def diagonal(self) -> Any:
+        """The diagonal of a part of two axes that starts at 0."""
+        if self.ndim != 2 or not all(span.is_first for span in self.spans.values()):
+            raise self.refusal("np.diagonal of other parts than those that start at 0")
+        rows, columns = self.shape
+        most = shapes.minimum(*self.values.type.shape)
+        count = lookup("minimum")(rows, columns)
+        return made(np.diagonal(self.values), {-1: first_positions(self.tracer, most, count)})
+
+    def trace(self) -> Any:
+        return self.diagonal().sum()
+
     def mask(self, axes: Any) -> Any:
         """A mask of the positions in the spans of some axes, which broadcasts against the values; None if all are."""
         found = {axis: span for axis, span in self.spans.items() if axis in axes}
@@ -157,17 +214,40 @@ class Block:
         whole[items] = Block(new, self.spans)
         return self
 
+    def _line(self, axis: int) -> Masked:
+        """The part along one of its axes alone."""
+        return _line(self.values, axis, self.spans[axis])
+
     def _slices(self) -> tuple[slice, ...]:
         """The slices of ``values`` that give this part."""
         axes = range(-self.ndim, 0)
-        ones = {axis: Masked(self.values, mask_of(self.tracer, s), -axis - 1, s) for axis, s in self.spans.items()}
-        return tuple(slice(*ones[axis]._bounds()) if axis in ones else slice(None) for axis in axes)
+        return tuple(slice(*self._line(axis)._bounds()) if axis in self.spans else slice(None) for axis in axes)
 
     def __getitem__(self, index: Any) -> Any:
+        if is_block(index) and index.dtype == bool and index.ndim == self.ndim:
+            whole = np.logical_and(fitted(index, self.spans), mask_of_all(self.values, self.spans))
+            return Masked(self.values, whole)
         return part(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.refusal("a write into a part of a part")
+        if is_block(index) and index.dtype == bool and index.ndim == self.ndim:
+            if not np.ndim(value):
+                where = np.logical_and(fitted(index, self.spans), mask_of_all(self.values, self.spans))
+                self.values[where] = value
+                return
+            raise self.refusal("a write of several values where a mask says")
+        items = with_all_axes(index if isinstance(index, tuple) else (index,), self.ndim)
+        axis = -self.ndim
+        for number, item in enumerate(items):
+            if item is None or (hasattr(item, "dtype") and item.dtype == bool):
+                raise self.refusal("a write where a mask of one axis says, or with None")
+            if axis in self.spans:
+                is_array = not isinstance(item, slice) and _axes_left(item)
+                span = self.spans[axis]
+                place = _places(self.values, axis, span, item) if is_array else self._line(axis).place_of(item)
+                items[number] = place
+            axis += 1
+        self.values[tuple(items)] = value
 
     def __iter__(self) -> Any:
         raise self.refusal("a loop over it", "loop over positions: for i in range(n): ... x[a + i] ...")
@@ -184,6 +264,9 @@ _OF_ONE: dict[Any, Callable[[Block], Any]] = {
     np.ndim: lambda x: x.ndim,
     np.shape: lambda x: x.shape,
     np.transpose: lambda x: x.T,
+    np.trace: Block.trace,
+    np.diagonal: Block.diagonal,
+    np.diag: lambda x: x.diagonal().copy(),
 }
 
 
@@ -275,33 +358,56 @@ def product(x: Any, y: Any) -> Any:
 
 # -- subscripts ------------------------------------------------------------------------------------
 def part(x: Any, index: Any) -> Any:
-    """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``, ``m[:, places]``: parts of a part along axes that are whole."""
+    """``m[:, None]``, ``m[:, 0]``, ``m[..., a:b]``, ``m[:, places]``: parts of a part."""
     values, spans = taken_apart(x)
     items = with_all_axes(index if isinstance(index, tuple) else (index,), values.ndim)
     values, spans, items = _cut_again(values, spans, items)
+    arrays = [item for item in items if item is not None and not isinstance(item, slice) and _axes_left(item)]
     axis, left = -values.ndim, {}
     for number, item in enumerate(items):
         if item is None:
             continue
         behind = sum(map(_axes_left, items[number + 1 :]))
         if axis in spans:
-            if not (isinstance(item, slice) and item == slice(None)):
+            if isinstance(item, slice) and item == slice(None):
+                left[-1 - behind] = spans[axis]
+            elif _axes_left(item) and not isinstance(item, (slice, Block)):
+                items[number] = _places(values, axis, spans[axis], item)
+            else:
                 raise x.refusal("a part of it along an axis of computed size, beside other axes")
-            left[-1 - behind] = spans[axis]
-        elif not isinstance(item, slice) and _axes_left(item):
-            if any(i is not item and not isinstance(i, slice) for i in items):
-                raise x.refusal("index arrays beside an axis of computed size, and other ones or numbers")
-            if isinstance(item, Masked):
-                places = FUNCTIONS["compact"](item)
-                items[number], left[-1 - behind] = places.filled(0), places.span
         axis += 1
-    found, more = taken_apart(values[tuple(items)])
+    if left and len(arrays) > 1:
+        raise x.refusal("index arrays beside an axis of computed size, and other ones")
+    for number, item in enumerate(items):
+        if left and isinstance(item, Masked):
+            places = FUNCTIONS["compact"](item)
+            items[number], left[-1 - sum(map(_axes_left, items[number + 1 :]))] = places.filled(0), places.span
+    found = values[tuple(items)]
+    if not left:
+        return found
+    found, more = taken_apart(found)
     return made(found, {**left, **more})
 
 
+def _places(values: Any, axis: int, span: Span, item: Any) -> Any:
+    """Positions along an axis of computed size as those along the whole axis."""
+    line = _line(values, axis, span)
+    if isinstance(item, Masked):
+        return item.like(line.place_of(item.values))
+    places = item if is_traced(item) else values.tracer.constant(np.asarray(item))
+    if places.type.dtype.is_bool:
+        raise line.refusal("a part of it where a mask of one axis says")
+    return line.place_of(places)
+
+
+def _line(values: Any, axis: int, span: Span) -> Masked:
+    """The part of values along one axis alone."""
+    return Masked(values, mask_of(values.tracer, span), -axis - 1, span)
+
+
 def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans, list[Any]]:
-    """Apply the slices and numbers along axes of computed size; the items that are left have whole axes or none
-    there."""
+    """Apply the slices and numbers along axes of computed size; the items that are left have whole axes, index arrays
+    or none there."""
     spans, items, axis = dict(spans), list(items), 0
     for number in reversed(range(len(items))):
         item = items[number]
@@ -313,16 +419,16 @@ def _cut_again(values: Any, spans: Spans, items: list[Any]) -> tuple[Any, Spans,
             continue
         if isinstance(item, slice) and item == slice(None):
             continue
-        span = spans.pop(axis)
-        line = Masked(values, mask_of(values.tracer, span), -axis - 1, span)
-        found = masked.flipped(line) if item == slice(None, None, -1) else FUNCTIONS["along"](line, item)
-        if isinstance(found, Masked):
-            values, (spans[axis], *_) = found.values, taken_apart(found)[1].values()
-            items[number] = slice(None)
-        else:
-            values, spans = found, {a + (a < axis): span for a, span in spans.items()}
+        line = _line(values, axis, spans.pop(axis))
+        if is_number:  # a view
+            values = values[(..., line.place_of(item), *[slice(None)] * (-axis - 1))]
+            spans = {a + (a < axis): span for a, span in spans.items()}
             del items[number]
             axis += 1
+            continue
+        found = masked.flipped(line) if item == slice(None, None, -1) else FUNCTIONS["along"](line, item)
+        values, (spans[axis], *_) = found.values, taken_apart(found)[1].values()
+        items[number] = slice(None)
     return values, spans, items
 
 

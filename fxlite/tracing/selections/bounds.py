@@ -17,6 +17,10 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
+#: The number of elements for which a list or an array of computed size has room at first, how many times as many it has
+#: room for after a call in which it had more, and the most that it may get.
+FIRST_ROOM, MORE_ROOM, MOST_ROOM = 256, 16, 1 << 20
+
 #: Comparisons: 1 if they hold when the first operand is the smaller one, -1 if the second is.
 _SMALLER = {"<": 1, "<=": 1, ">": -1, ">=": -1}
 #: How many calls above a value are examined.

@@ -9,7 +9,7 @@ count, of an array whose size is the bound.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -19,13 +19,17 @@ from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup, normalize_axis
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.tracing.capture.known import known_value
-from fxlite.tracing.functions import rearranging
+from fxlite.tracing import numpy_functions
+from fxlite.tracing.capture.answers import counted
+from fxlite.tracing.capture.known import as_known_number, known_value
+from fxlite.tracing.functions import padding, rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
+from fxlite.tracing.selections.blocks import made, taken_apart
 from fxlite.tracing.selections.bounds import most_of
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, aligned, chosen, first_of, is_block
-from fxlite.tracing.selections.spans import Span, counting, mask_of, sum_of
+from fxlite.tracing.selections.spans import Span, counting, highest, mask_of, sum_of
+from fxlite.tracing.writes.shared_memory import may_hold
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -476,6 +480,142 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
 
+# -- copies of computed size -----------------------------------------------------------------------
+def _gathered(x: Any, sizes: Mapping[int, Any], positions: Callable[[int, Any], Any]) -> Any:
+    """``x`` with other, computed sizes of some axes: ``positions(axis, places)`` are those of the elements that come to
+    the places."""
+    tracer = next(size.tracer for size in sizes.values() if is_traced(size))
+    x = tracer.constant(x)
+
+    def whole(shape: tuple[Any, ...]) -> Any:
+        found = x
+        for axis in sizes:
+            found = lookup("take")(found, positions(axis, counting(tracer, shape[axis])), axis=axis)
+        return found
+
+    return counted(tracer, [sizes.get(axis, shapes.for_user(d)) for axis, d in enumerate(x.type.shape)], whole)
+
+
+def _computed(values: Sequence[Any]) -> list[int]:
+    return [axis for axis, value in enumerate(values) if is_traced(value)]
+
+
+def tile(A: Any, reps: Any) -> Any:
+    """np.tile, also with computed numbers of repetitions."""
+    counts = [*map(as_known_number, reps if isinstance(reps, (tuple, list)) else (reps,))]
+    if not _computed(counts):
+        return numpy_functions.tile(A, counts)
+    A = counts[_computed(counts)[0]].tracer.constant(A if is_traced(A) else np.asarray(A))
+    x = numpy_functions.tile(A, [1 if is_traced(count) else count for count in counts])
+    rank = value_type(x).rank
+    counts = [1] * (rank - len(counts)) + counts
+    old = [shapes.for_user(d) for d in value_type(x).shape]
+    sizes = {axis: counts[axis].tracer.python_number(lookup("maximum")(counts[axis], 0)) for axis in _computed(counts)}
+    return _gathered(x, {axis: n * old[axis] for axis, n in sizes.items()}, lambda axis, place: place % old[axis])
+
+
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    """np.broadcast_to, also to computed sizes; then the result is a copy."""
+    sizes = [*map(as_known_number, shape if isinstance(shape, (tuple, list)) else (shape,))]
+    if not _computed(sizes):
+        return lookup("expand")(array, tuple(sizes))
+    tracer = sizes[_computed(sizes)[0]].tracer
+    x = tracer.constant(array)
+    own = [1] * (len(sizes) - x.ndim) + [shapes.for_user(d) for d in x.type.shape]
+    for axis in _computed(sizes):
+        if own[axis] != 1:
+            raise tracer.error(
+                f"np.broadcast_to: axis {axis} of {own[axis]} elements is broadcast to a computed size",
+                "give the array an axis of size 1: x[:, None]",
+                sizes[axis].node,
+            )
+    found = counted(tracer, sizes, lambda whole: lookup("expand")(x, whole))
+    may_hold(taken_apart(found)[0], x)
+    return found
+
+
+def reshape(a: Any, *shape: Any, **options: Any) -> Any:
+    """np.reshape, also to computed sizes; then the result is a copy, and a write into it leaves ``a`` in doubt."""
+    sizes = [*shape[0]] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else [*shape]
+    if len(sizes) == 1 and is_traced(sizes[0]) and sizes[0].ndim:  # a list of computed numbers, as an array
+        sizes = [sizes[0][n] for n in range(sizes[0].shape[0])]
+    sizes = [*map(as_known_number, sizes)]
+    if not _computed(sizes) or (options.get("order") or "C") != "C":
+        return numpy_functions.reshape(a, *shape, **options)
+    return as_shape(a, sizes)
+
+
+def as_shape(a: Any, shape: Sequence[Any]) -> Any:
+    """An array or a selection in a shape of several computed sizes, of which one may be -1."""
+    tracer, sizes = a.tracer, [*shape]
+    line = _line(a, "np.reshape") if isinstance(a, Masked) else None
+    flat = ravel(a) if line is None else line.values
+    total = a.size if line is None else line.count
+    total = tracer.size(total) if isinstance(total, shapes.NamedDim) else total
+    wrong = ValueError("cannot reshape an array into a shape of another number of elements")
+    if -1 in [s for s in sizes if type(s) is int]:
+        rest: Any = reduce(operator.mul, (s for s in sizes if not (type(s) is int and s == -1)), 1)
+        rest = tracer.python_number(tracer.unless(rest, lookup("lt")(rest, 1), wrong)) if is_traced(rest) else rest
+        sizes = [total // rest if type(s) is int and s == -1 else s for s in sizes]
+    some = _computed(sizes)[0]
+    number = reduce(operator.mul, sizes, 1)
+    sizes[some] = tracer.python_number(tracer.unless(sizes[some], number != total, wrong))
+    last = shapes.for_user(flat.type.shape[0]) - 1
+
+    def whole(largest: tuple[Any, ...]) -> Any:
+        place: Any = 0
+        for axis, size in enumerate(largest):
+            own = lookup("reshape")(counting(tracer, size), (size, *[1] * (len(largest) - axis - 1)))
+            place = place * sizes[axis] + own
+        return lookup("take")(flat, lookup("minimum")(place, last), axis=0)
+
+    found = counted(tracer, sizes, whole)
+    may_hold(taken_apart(found)[0], flat)
+    return found
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    """np.pad, also with computed widths."""
+    rank = value_type(array).rank
+    widths = padding.widths_of(pad_width, rank)
+    some = [axis for axis, pair in enumerate(widths) if any(map(is_traced, pair))]
+    if not some:
+        return padding.pad(array, pad_width, mode, **options)
+    tracer = next(w for pair in widths for w in pair if is_traced(w)).tracer
+    value = options.pop("constant_values", 0)
+    place_of = padding.POSITIONS.get("edge" if mode == "constant" else mode)
+    if place_of is None or options or np.ndim(value):
+        raise tracer.error(
+            f"np.pad with a computed width is traced for one constant and for the modes {', '.join(padding.POSITIONS)}",
+            "join the parts: np.concatenate((before, x, after))",
+        )
+    known = [(0, 0) if axis in some else pair for axis, pair in enumerate(widths)]
+    more = {"constant_values": value} if mode == "constant" else {}
+    x = padding.pad(array, known, mode, **more)
+    old = [shapes.for_user(d) for d in value_type(x).shape]
+
+    def checked(width: Any) -> Any:
+        negative = ValueError("index can't contain negative values")
+        return tracer.unless(width, lookup("lt")(width, 0), negative) if is_traced(width) else width
+
+    widths = [(checked(before), checked(after)) for before, after in widths]
+    sizes = {axis: widths[axis][0] + old[axis] + widths[axis][1] for axis in some}
+
+    def position(axis: int, place: Any) -> Any:
+        return place_of(place - widths[axis][0], old[axis])
+
+    found = _gathered(x, sizes, position)
+    if mode != "constant":
+        return found
+    values, spans = taken_apart(found)
+    for axis in some:
+        place: Any = counting(tracer, values.type.shape[axis]) - widths[axis][0]
+        inside = lookup("logical_and")(place >= 0, place < old[axis])
+        inside = lookup("reshape")(inside, (*inside.type.shape, *[1] * (rank - axis - 1)))
+        values = lookup("where")(inside, values, lookup("cast")(value, values.type.dtype))
+    return made(values, spans)
+
+
 def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     """np.bincount. With ``minlength``, other numbers raise IndexError at run time; without it, the numbers must have a
     known bound, or fxlite.jit makes room for more counts."""
@@ -488,10 +628,26 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
         raise ValueError("weights are real numbers")
     known = known_value(x) if is_traced(x) else np.asarray(x)
     x = lookup("cast")(tracer.constant(x), dtypes.int64)
-    size, count = minlength, None
-    if known is not None:
-        size = max(minlength, 1 + int(known.max(initial=-1)))
-    elif type(minlength) is int and minlength < 1:
+    size, count = as_known_number(minlength), None
+    if is_traced(size):
+        most, largest = highest(tracer, sum_of(tracer, size)), np.max(x, initial=-1)
+        limit = most_of(x)
+        count = tracer.python_number(lookup("maximum")(lookup("cast")(size, "i64"), largest + 1))
+        if most is None or limit is None:
+            if not tracer.is_finished:
+                raise tracer.error(
+                    "np.bincount: minlength is computed, and how large it, and what is counted, can be is not known",
+                    "give a bound, np.minimum(n, 100), and numbers below it: np.bincount(x % 100, minlength=...)",
+                    size.node,
+                )
+            size = tracer.room
+            count, x = tracer.within_room(count, "np.bincount"), lookup("minimum")(x, size - 1)
+        else:
+            size = shapes.for_user(shapes.maximum(most, shapes.normalize(limit + 1)))
+            tracer.ranges[count.node] = (0, shapes.for_user(shapes.normalize(size + 1)))
+    elif known is not None:
+        size = max(size, 1 + int(known.max(initial=-1)))
+    elif type(size) is int and size < 1:
         most, largest = most_of(x), np.max(x, initial=-1)
         if most is None and not tracer.is_finished:
             raise tracer.error(
@@ -605,7 +761,9 @@ OF_MASKED.update({**_SETS, np.isin: lambda a, b, assume_unique=False, invert=Fal
 
 OF_MASKED[np.ix_] = open_mesh
 
-FUNCTIONS = by_name(np, nonzero, flatnonzero, argwhere, unique, repeat, bincount, trim_zeros) | {
+FUNCTIONS = by_name(
+    np, nonzero, flatnonzero, argwhere, unique, repeat, reshape, tile, pad, broadcast_to, bincount, trim_zeros
+) | {
     **_SETS,
     np.ix_: open_mesh,
     np.unique_all: lambda x: unique(x, True, True, True, equal_nan=False),

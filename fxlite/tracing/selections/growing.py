@@ -38,11 +38,6 @@ if TYPE_CHECKING:
 
 Traced = TypeVar("Traced")
 
-#: The number of elements for which a list has room at first, how many times as many it has room for after a call in
-#: which it had more, and the most that it may get.
-FIRST_ROOM, MORE_ROOM, MOST_ROOM = 256, 16, 1 << 20
-
-
 #: The most elements that become a Python list again.
 MOST_UNROLLED = 4096
 

@@ -23,10 +23,10 @@ from fxlite.ops.op import OPERATORS, lookup
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing.selections.spans import (
     Span,
-    Sum,
     at_least,
     at_most,
     counting,
+    first_positions,
     is_computed,
     mask_of,
     span_of,
@@ -473,7 +473,7 @@ class Masked:
             if beside is not None:
                 return beside
             return FUNCTIONS["part of axes"](self.one_by_one(), items)
-        if len(items) > 1 and all(isinstance(item, (int, slice)) for item in items):
+        if len(items) > 1 and not any(isinstance(item, Masked) for item in items):
             return FUNCTIONS["part of axes"](self.one_by_one(), items)
         return FUNCTIONS["part"](self, index)
 
@@ -540,17 +540,21 @@ class Masked:
         known = arrays in ([], [self.before]) and not any(items[n].dtype == bool for n in arrays)
         if not known or any(isinstance(i, Masked) or i is None for i in items):
             raise self.refusal("a write into it at the places of a mask, at places on another axis, or with None")
-        (first, _), count, item = self._bounds(), self.count, items[self.before]
+        items[self.before] = self.place_of(items[self.before])
+        return tuple(items)
+
+    def place_of(self, item: Any) -> Any:
+        """An integer, integers or a slice along the axis of computed size as those along the axis of ``values``. A
+        position out of range raises an error."""
+        (first, _), count = self._bounds(), self.count
         if isinstance(item, slice):
             if not _is_one(item.step):
                 raise self.refusal("a write of several values into a part of it with a step")
             places = (FUNCTIONS["clipped"](b, count, other) for b, other in ((item.start, 0), (item.stop, count)))
-            items[self.before] = slice(*(first + place for place in places))
-            return tuple(items)
+            return slice(*(first + place for place in places))
         item = lookup("where")(item < 0, item + count, item) if is_traced(item) or item < 0 else item
         inside = lookup("logical_and")(item >= 0, count > item)
-        items[self.before] = lookup("where")(inside, first + item, shapes.for_user(self.span.size))  # type: ignore[union-attr]
-        return tuple(items)  # a position out of range raises an error
+        return lookup("where")(inside, first + item, shapes.for_user(self.span.size))  # type: ignore[union-attr]
 
 
 def _is_one(step: Any) -> bool:
@@ -568,7 +572,7 @@ def first_of(values: Any, count: Any, after: int | None = None) -> Masked:
     tracer = values.tracer
     after = values.ndim - 1 if after is None else after
     size: Dim = values.type.shape[values.ndim - after - 1]
-    span = Span(size, Sum((), 0), sum_of(tracer, count), 0, count, 0, None)
+    span = first_positions(tracer, size, count)
     return Masked(tracer.proxy(values.node), mask_of(tracer, span), after, span)
 
 

@@ -241,6 +241,11 @@ def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
     return Span(size, sum_of(tracer, start), sum_of(tracer, stop), start, stop, given, length)
 
 
+def first_positions(tracer: Tracer, size: Dim, count: Any) -> Span:
+    """The first ``count`` positions of an axis."""
+    return Span(size, Sum((), 0), sum_of(tracer, count), 0, count, 0, None)
+
+
 def _bound(tracer: Tracer, bound: Any, size: Dim) -> Any:
     """A bound counted from the start, which may be negative or larger than the size."""
     if not is_traced(bound):

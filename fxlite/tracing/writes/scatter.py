@@ -259,7 +259,7 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str, scatter: s
         return
     found = looked_up(items)
     first = found[0]
-    if items[: len(found)] != found:
+    if not all(isinstance(item, Masked) for item in items[: len(found)]):
         raise first.refusal("a write with an index array beside other parts of a subscript")
     rest = y.type.shape[len(found) :]
     selected = isinstance(value, Masked)
