@@ -14,9 +14,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
-from fxlite.base.errors import number_of
+from fxlite.base.errors import CodegenError, number_of
 from fxlite.codegen.c.interchange import columns_first, rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
@@ -38,6 +39,8 @@ from fxlite.types import shapes
 from fxlite.types.shapes import Dim
 
 _BYTES = "scratch"
+#: Where the functions that are called have their scratch, one after the other.
+_CALLED = "called"
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,10 @@ class ControlFunction:
     scratch: str
 
 
-#: Of a group that a routine computes, a name and texts that errors refer to: its function's text,
-#: the arguments of its call, bytes of scratch, and whether it is for threads to share.
-RoutineMaker = Callable[[Group, str, list[str]], tuple[str, tuple[str, ...], Dim, bool]]
+#: Of a group that a template computes, a name and texts that errors refer to: its function's text, the arguments
+#: of its call, bytes of scratch as C, and whether it is for threads to share. Raises CodegenError if loops have to
+#: compute the group.
+RoutineMaker = Callable[[Group, str, list[str]], tuple[str, tuple[str, ...], str, bool]]
 
 
 def control_function(group: Group, name: str, locations: list[str], routine: RoutineMaker) -> ControlFunction:
@@ -95,7 +99,8 @@ class _Function:
         self.turning: list[str] = []
         self.kernels = 0
         self.made: dict[int, Kernel] = {}  # by id of the group, which the plan keeps alive
-        self.functions: list[str] = []  # of the routines that are called
+        self.functions: list[str] = []  # of the templates that are called
+        self.called: list[str] = []  # their bytes of scratch
         #: Whether some loop is better done with narrow vectors, and whether some kernel has loops of its own.
         self.narrow = self.has_loops = False
 
@@ -128,6 +133,10 @@ class _Function:
         for part in self.group.parts:
             if not part.type.rank:
                 body.append(f"    *{_result(part)} = {buffer_name(part)};")
+        size = dim_c(self.scratch)
+        if self.called:
+            self.pointers += wrap(f"    unsigned char *const {_CALLED} = {_BYTES} + {size};")
+            size = f"{size} + {_largest(self.called)}"
         body = _without_unread([*self.pointers, *body])
         text = "\n".join([*lines, *body])
         dims = [d for d in sorted(self._dims()) if re.search(rf"\b{dim_name(d)}\b", text)]
@@ -143,7 +152,7 @@ class _Function:
         whole = [comment(_about(self.group)), *signature(self.name, parameters, kind), *lines, *body, "}"]
         used = _BYTES in arguments
         text = resolved("\n\n".join([*self.functions, "\n".join(whole)]), macros())
-        return ControlFunction(text, tuple(arguments), dim_c(self.scratch) if used else "0")
+        return ControlFunction(text, tuple(arguments), size if used else "0")
 
     def _dims(self) -> set[str]:
         node = self.group.root
@@ -371,8 +380,9 @@ class _Function:
             if group.kind == "control":
                 lines += self.control(group, program, depth)
                 continue
-            if group.anchor is not None:
-                lines += self._called(group, program, depth)
+            called = [] if group.anchor is None else self._called(group, program, depth)
+            if called:
+                lines += called
                 continue
             kernel = self._lowered(group)
             self.kernels += 1
@@ -386,17 +396,26 @@ class _Function:
         return self.made[id(group)]
 
     def _called(self, group: Group, program: Program, depth: int) -> list[str]:
-        """The call of a routine, whose function is printed before this one."""
-        node = group.root
-        name = f"{self.name}_{node.target.name}{self.kernels}"
+        """The call of a template's function, which is printed before this one; none if loops have to compute it."""
+        assert group.anchor is not None
+        name = f"{self.name}_{group.anchor.target.name}{self.kernels}"
+        places = len(self.printer.locations)
+        try:
+            text, arguments, size, is_shared = self.routine(group, name, self.printer.locations)
+        except CodegenError:
+            if not group.anchor.target.has_body:
+                raise
+            del self.printer.locations[places:]
+            return []
         self.kernels += 1
-        text, arguments, size, is_shared = self.routine(group, name, self.printer.locations)
         self.functions.append(text)
         given = {buffer_name(n): self._place(program, n) for n in (*group.inputs, *group.stored)}
+        numbers = [n for n in group.inputs if not n.type.rank and known_index(n) is None]
+        given |= {buffer_name(n): f"&{self._place(program, n)}" for n in numbers}
         given["n_threads"] = "n_threads" if is_shared else "1"
         if "scratch" in arguments:
-            given["scratch"] = derived(buffer_name(node), "memory")
-            self.pointers += wrap(f"    {self._reserved(given['scratch'], 'unsigned char', size)}")
+            given["scratch"] = _CALLED
+            self.called.append(size if is_shared else re.sub(r"\bn_threads\b", "1", size))
         self.printer.uses_error |= "error" in arguments
         return wrap(f"{'    ' * depth}{name}({', '.join(given.get(a, a) for a in arguments)});")
 
@@ -484,6 +503,11 @@ def _mixes_rows(program: Program, one: Node, other: Node) -> bool:
     if (start, kind) == (begin, same):
         return False
     return not (shapes.at_least(begin, start + size) or shapes.at_least(start, begin + length))
+
+
+def _largest(sizes: Sequence[str]) -> str:
+    """The largest of several numbers of bytes."""
+    return reduce("fx_max({}, {})".format, sorted(set(sizes)))
 
 
 def _ctype(node: Node) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.c.attention import AttentionSpec, render_attention
 from fxlite.codegen.c.product.gemm_spec import packed_rows, packed_size
 from fxlite.codegen.c.recurrence import (
@@ -62,7 +62,6 @@ from fxlite.passes.rules.store_bf16 import reads_bf16
 from fxlite.scalar import expr
 from fxlite.scalar.index import Index, Var
 from fxlite.types import dtypes
-from fxlite.types.shapes import Dim
 
 FEW = 8
 """If a product has fewer rows and columns, packing a panel of its right operand takes longer than the product."""
@@ -320,19 +319,22 @@ def plain_claims(node: Node) -> bool:
 
 
 def claims_inside(node: Node) -> bool:
-    """True for nodes inside loops and conditions that a routine computes: those on arrays."""
-    if not claims(node) or node.target.name not in ROUTINES:
+    """True for nodes inside loops and conditions that a function of their own computes: routines on arrays, and
+    products of two matrices."""
+    if not claims(node) or not all(value.type.rank for value in (node, *node.args) if isinstance(value, Node)):
         return False
-    return all(value.type.rank for value in (node, *node.all_input_nodes))
+    return node.target.name in ROUTINES or (node.target.is_matrix_product and not declines_product(node))
 
 
-def render_inside(group: Group, name: str, locations: list[str]) -> tuple[str, tuple[str, ...], Dim, bool]:
-    """The function of a routine that a loop or condition calls: its text, the arguments of the call, bytes of
-    scratch per thread, and whether the threads divide the work inside."""
-    routine, _ = ROUTINES[group.root.target.name]
-    made = routines.render_routine(routine, group, name, {}, locations)
-    is_shared = routine.sizes(group.root)["items"] == 1
-    return made.text, made.arguments, routines.scratch_of(routine, group.root), is_shared
+def render_inside(group: Group, name: str, locations: list[str]) -> tuple[str, tuple[str, ...], str, bool]:
+    """The function of a template that a loop or condition calls: its text, the arguments of the call, bytes of
+    scratch as C, and whether the threads divide the work inside. Raises CodegenError if the group does not fit."""
+    assert group.anchor is not None
+    if any(n.type.dtype.is_bool and not n.type.rank for n in group.inputs):
+        raise CodegenError("it reads a condition, which is a variable")
+    made = render(group, name, {}, locations)
+    routine = ROUTINES.get(group.anchor.target.name)
+    return made.text, made.arguments, made.scratch, routine is None or routine[0].sizes(group.root)["items"] == 1
 
 
 def claims_in(matmul_precision: str) -> Callable[[Node], bool]:

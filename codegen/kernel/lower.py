@@ -25,7 +25,7 @@ from fxlite.passes.group import Group, element_of, invert
 from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex, Reduction
-from fxlite.scalar.index import DimVar, Index, Value, Var, flatten
+from fxlite.scalar.index import DimVar, Given, Index, Value, Var, flatten
 from fxlite.types import dtypes
 
 
@@ -436,6 +436,10 @@ class Epilogue:
         self.c, self.output, self.value, self.store = c, output, value, store
         self.printer = printer
         self.dims = dims_of(c)
+        read = (i.variables() for i in store)
+        free = frozenset[Var]().union(*read, *map(expr.free_variables, (value, *c.operands)))
+        #: The numbers of the iterations of the program's loops around it.
+        self.iterations = sorted(v.name for v in free if isinstance(v, Given))
 
     def text(self, i: Index) -> str:
         """An integer expression."""
@@ -458,7 +462,7 @@ class Epilogue:
         nest = Nest(())
         final = nest.bind(expr.transform(value, place))
         statements: list[Stmt] = [*nest.levels[0], Store(self.output.name, store, final)]
-        taken = {*(b.name for b in self.c.buffers), self.output.name, *self.dims}
+        taken = {*(b.name for b in self.c.buffers), self.output.name, *self.dims, *self.iterations}
         return rename(tuple(statements), taken, own_name)
 
     def parameters(self, inputs: Sequence[str], weights: Sequence[str]) -> list[tuple[str, str]]:
@@ -472,7 +476,7 @@ class Epilogue:
             dtype = known[name].dtype if name in known else self.c.anchor.type.dtype
             pairs.append((f"const {dtype.c_stored} *{restrict} {name}", name))
         pairs.append((f"{out.dtype.c_stored} *{restrict} {out.name}", out.name))
-        pairs += [(f"int64_t {dim_name(d)}", dim_name(d)) for d in self.dims]
+        pairs += [(f"int64_t {name}", name) for name in (*map(dim_name, self.dims), *self.iterations)]
         if self.printer.uses_error:
             pairs.append(("fx_error *error", "error"))
         return pairs

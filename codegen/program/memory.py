@@ -282,7 +282,7 @@ def taken_over(
             late = set[Node]()  # reads of the memory that would come too late
             if not is_free(memory, step):
                 shared = {memory, *holders.get(memory, ())}
-                late = {u for n in shared for u in n.users if first.get(u, -1) > step}
+                late = {_smallest(u, group.root) for n in shared for u in n.users if first.get(u, -1) > step}
                 is_own = memory.op == "call_function" or memory in writable
                 if (
                     shared & outside
@@ -351,6 +351,19 @@ def _is_small(node: Node, memory: Node, before: Node) -> bool:
     if not isinstance(node.type, TensorType) or node.target.kind == "control" or not node < before:
         return False
     return bool(node.type.rank < memory.type.rank)
+
+
+def _smallest(node: Node, before: Node) -> Node:
+    """The smallest value by which alone others read a value, such as an element of a column, if it is computed before
+    another value."""
+    while len(node.users) == 1 and node.op == "call_function":
+        (reader,) = node.users
+        if not (node.target.kind == "gather" and reader.target.kind == "gather" and reader.args[0] is node):
+            break
+        if not (reader < before and reader.type.rank < node.type.rank):
+            break
+        node = reader
+    return node
 
 
 def _last_reads(groups: Sequence[Group]) -> dict[Node, int]:

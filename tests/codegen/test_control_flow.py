@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -210,6 +211,32 @@ def test_no_iteration_copies_an_array(name: str) -> None:
     assert "scratch" not in loop
 
 
+def diffused(x: Any) -> Any:
+    """Errors of rounding go to the neighbours, as by Floyd and Steinberg: an element is read before and after it is
+    written."""
+    x = x.copy()
+    for i in range(x.shape[0] - 1):
+        for j in range(1, x.shape[1] - 1):
+            old = x[i, j]
+            x[i, j] = np.where(old > 0.5, 1.0, 0.0)
+            error = old - x[i, j]
+            x[i, j + 1] += error * 0.5
+            x[i + 1, j - 1] += error * 0.25
+            x[i + 1, j] += error * 0.25
+    return x
+
+
+def test_the_element_that_was_there_is_kept_not_its_column() -> None:
+    x = RNG.random((7, 8))
+    agree(diffused, x, types=["f64[N,M]"], rungs=RUNGS, loops="keep")
+    agree(diffused, x, rungs=RUNGS, loops="keep")
+    module = fx.symbolic_trace(diffused, "f64[N,M]", loops="keep")
+    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
+    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    assert loop.count("for (") == 2  # those of the program
+    assert "scratch" not in loop
+
+
 def test_an_index_out_of_range_ends_a_loop() -> None:
     def program(x: Any) -> Any:
         return fx.while_loop(lambda i, s: s < 10, lambda i, s: (i + 1, s + x[i]), (0, 0.0))
@@ -275,3 +302,32 @@ def test_a_routine_that_fails_in_a_loop_says_where() -> None:
     assert text.count("solve_double(") == 1
     with pytest.raises(np.linalg.LinAlgError, match=r"singular.*solve"):
         function(np.eye(4))
+
+
+def _cells(x: Any, inner: Any, outer: Any, bias: Any, scale: Any) -> Any:
+    """A recurrent layer, a matrix with its transpose, and numbers of the loop in what is done to the sums."""
+    state, gram = np.zeros((x.shape[1], inner.shape[0])), np.zeros((x.shape[1], x.shape[1]))
+    for t in range(len(x)):
+        state = np.tanh(x[t] @ outer + state @ inner * scale + bias)
+        gram = gram + state @ state.T * t
+        scale = scale * 0.5
+    return state, gram
+
+
+@pytest.mark.parametrize("sizes", [(5, 9, 17, 33), (3, 1, 12, 16), (2, 40, 3, 70)])
+@pytest.mark.parametrize("named", [True, False])
+def test_loops_call_products(sizes: tuple[int, ...], named: bool) -> None:
+    steps, rows, columns, hidden = sizes
+    rng = np.random.default_rng(5)
+    shapes = [(steps, rows, columns), (hidden, hidden), (columns, hidden), (hidden,)]
+    given = [*(rng.normal(0, 0.3, shape) for shape in shapes), np.float64(0.7)]
+    types = ["f64[T,R,C]", "f64[H,H]", "f64[C,H]", "f64[H]", "f64[]"] if named and rows > 1 else None
+    agree(_cells, *given, types=types, rungs=("graph", "kernel", "c"), loops="keep")
+
+
+def test_a_product_in_a_loop_is_that_of_a_template() -> None:
+    module = fx.symbolic_trace(_cells, "f64[5,32,48]", "f64[64,64]", "f64[48,64]", "f64[64]", "f64[]", loops="keep")
+    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
+    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    assert loop.count("matmul") and "lanes" not in loop
+    assert len(set(re.findall(r"multiply_\w+(?=\()", text))) >= 1

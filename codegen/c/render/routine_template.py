@@ -239,13 +239,6 @@ SVD = Routine(
 )
 
 
-def scratch_of(routine: Routine, node: Node) -> Dim:
-    """Bytes of scratch for one call of the tile."""
-    if routine.scratch is None:
-        return 0
-    return shapes.normalize(routine.scratch(routine.sizes(node), node.args[0].type.dtype.itemsize))
-
-
 def render_routine(
     routine: Routine, group: Group, name: str, weights: dict[Node, Any], locations: list[str]
 ) -> TemplateFunction:
