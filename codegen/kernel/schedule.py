@@ -356,7 +356,7 @@ def _excludes(a: Expr, b: Expr) -> bool:
 def _trips(extent: Index) -> Index:
     """A rough number of iterations in terms of sizes alone."""
     least = extent.single_atom
-    if isinstance(least, Extremum) and least.kind == "min":  # a part of at most so many
+    if isinstance(least, Extremum) and least.kind == "min" and expr.run_time_values((extent,)):  # of at most so many
         numbers = [part.constant for part in (least.a, least.b) if part.constant is not None]
         if numbers:
             return Index.of(min(numbers))

@@ -407,16 +407,21 @@ class Columns:
         return None if self.count.constant == self.size else self.count
 
     def rows(
-        self, start: Index, number: Index, dtype: DType, step: Callable[[Sequence[Index]], Sequence[Stmt]]
+        self,
+        start: Index,
+        number: Index,
+        dtype: DType,
+        step: Callable[[Sequence[Index]], Sequence[Stmt]],
+        is_kept: bool = False,
     ) -> list[Stmt]:
         """Loops over a number of rows from ``start`` whose numbers of this type wait for memory: several at a time
-        and the rest one by one, or all one by one if they are short. ``step`` gives the statements for the rows at
-        some places."""
+        and the rest one by one, or all one by one if they are short, unless they are probably kept by a cache.
+        ``step`` gives the statements for the rows at some places."""
         found: list[Stmt] = []
-        whole, most = number // ROWS * ROWS, PAGE // dtype.itemsize
+        whole, most = number // ROWS * ROWS, 0 if is_kept else PAGE // dtype.itemsize
         if self.turn is None and self.size <= most:
             whole = Index.of(0)
-        elif self.count.constant is None and (self.turn is None or self.before):
+        elif most and self.count.constant is None and (self.turn is None or self.before):
             columns, local = expr.index_value(self.count), fresh_local(dtypes.int64, "_whole")
             is_short = expr.apply("le", columns, expr.const(most, dtypes.int64))
             zero = expr.const(0, dtypes.int64)
@@ -443,6 +448,12 @@ class Columns:
 def reads_much(body: Expr) -> bool:
     """Whether so little is computed of each number that memory is the bottleneck."""
     return sum(1 for _ in expr.walk(body)) <= _FEW_PARTS
+
+
+def is_product(body: Expr, along: Var, rows: Sequence[Var]) -> bool:
+    """Whether a number is read with each row, as in a product of matrices, where other products read the rows again."""
+    variables = [{v for i in n.index for v in i.variables()} for n in expr.walk(body) if isinstance(n, Load)]
+    return any(along not in read and not read.isdisjoint(rows) for read in variables)
 
 
 def sum_of_rows(
@@ -485,7 +496,7 @@ def sum_of_rows(
             return [row(step)] if of_row is None else of_row({last: places[0]}, row(step))
 
         if of_row is None and reads_much(body):
-            return columns.rows(start, count, computed, added)
+            return columns.rows(start, count, computed, added, kind != "parallel" and is_product(body, along, order))
         one = expr.fresh_var(count)
         return [For(one, tuple(added([start + Index.of(one)])))]
 

@@ -26,6 +26,7 @@ from fxlite.codegen.kernel.sums import (
     ROWS,
     Columns,
     is_long,
+    is_product,
     joined,
     reads_much,
     sum_of_rows,
@@ -223,7 +224,8 @@ def _inside(
         def of_rows(places: Sequence[Index]) -> list[Stmt]:
             return [row([step(expr.substitute_index(body, {rows: place})) for place in places])]
 
-        steps = _loops(outer, columns.rows(Index.of(0), rows.extent, dtype, of_rows))
+        is_kept = kind_of_turns != "parallel" and is_product(body, along, window.rows)
+        steps = _loops(outer, columns.rows(Index.of(0), rows.extent, dtype, of_rows, is_kept))
     else:
         steps = _rows(window, [row([step(body)], bounds) for body, bounds in elements], checks)
     return columns.loop([start, *steps, row([stored])], kind_of_turns)
