@@ -31,6 +31,8 @@ from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 _EXPANDS = "dequantize_weight"
+#: How many times larger than the array that it repeats a view is that is not stored.
+_REPEATED = 16
 
 
 @graph_pass
@@ -41,8 +43,9 @@ def const_fold(
 
     Values of more than ``limit`` bytes are computed only if they are no larger than the weights that
     they are computed from (a permuted weight, for instance); values that merely repeat a smaller one
-    (``expand``, ``full``), and large ones that are made from a few numbers (``i <= j`` of two
-    ``arange``), are not stored. Random ops and sizes with named dims are not constant, nor are nodes
+    (``expand``, ``full``, large views of these for elementwise ops), and large ones that are made
+    from a few numbers (``i <= j`` of two ``arange``), are not stored. Random ops and sizes with named
+    dims are not constant, nor are nodes
     for which ``skip_folding_node_fn`` is true, and nodes that depend on them. The folded
     buffers no longer follow the weights, so fold after training."""
     fold_constants(gm, limit, skip=skip_folding_node_fn)
@@ -163,17 +166,28 @@ def _repeats(node: Node) -> bool:
     return bool(node.target.name == "expand" or node.target.kind == "creation")
 
 
+def _repeats_much(node: Node, held: int) -> bool:
+    """Whether a large value is a view of a much smaller one, of ``held`` bytes, whose elements are read singly: what
+    repeats them is not stored. (A weight of a product is stored, since it is packed once.)"""
+    if node.type.size <= FEW_ELEMENTS or held * _REPEATED > _bytes(node):
+        return False
+    return all(user.op == "call_function" and user.target.kind == "pointwise" for user in node.users)
+
+
 def _to_store(constant: dict[Node, str]) -> list[Node]:
     """The constants whose values the rest of the graph reads. A node that only repeats its input
     stays in the graph and reads that input's stored value."""
     stays: set[Node] = set()
     kept: list[Node] = []
-    few = made_from_few_numbers(constant)
+    few, held = made_from_few_numbers(constant), dict[Node, int]()
+    for node in constant:
+        is_view = node.op == "call_function" and node.target.kind == "view"
+        held[node] = min([_bytes(node), *(held[n] for n in node.all_input_nodes if is_view)])
     for node in reversed(constant):
         if all(user in constant and user not in stays for user in node.users):
             continue
         is_made = node in few and (node.type.size > FEW_ELEMENTS or any(u in stays and u in few for u in node.users))
-        if is_made or _repeats(node) or isinstance(node.type, tuple):
+        if is_made or _repeats(node) or isinstance(node.type, tuple) or _repeats_much(node, held[node]):
             stays.add(node)
         elif node.op != "get_attr":
             kept.append(node)

@@ -155,6 +155,19 @@ def test_const_fold_stores_no_repeated_value() -> None:
     assert {n.target: str(n.type) for n in done.graph.find_nodes(op="get_attr")} == {"w_exp": "f32[4]"}
 
 
+def test_const_fold_stores_a_repeated_weight_for_products_alone() -> None:
+    """A large view of a small array is made where elementwise ops read it; a product's weight is packed once."""
+    for function, size in (
+        (lambda x, w: x.sum() + np.repeat(np.exp(w), 4096), 4),
+        (lambda x, w: x @ np.repeat(np.exp(w), 4096).reshape(4, 4096), 4 * 4096),
+    ):
+        gm = _with_weight(function)
+        done = passes.const_fold(gm)
+        assert max(value.size for value in done.state_dict().values()) == size, str(done.graph)
+        x = np.ones((2, 4), np.float32)
+        compare("folded", done(x), gm(x))
+
+
 def test_const_fold_of_a_part_of_a_weight() -> None:
     gm = _with_weight(lambda x, w: x + np.split(w, 2)[1].sum())
     done = passes.const_fold(gm)
