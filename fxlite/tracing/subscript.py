@@ -148,6 +148,7 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
     """``x[m]`` for selected integers: the elements to which they point, selected in the same way."""
     if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
         return OF_MASKED["mesh"](x, items)  # type: ignore[no-any-return]
+    items = with_selected_numbers(items)
     found = looked_up(items)
     first, lead = found[0], next(n for n, item in enumerate(items) if isinstance(item, Masked))
     x = first.tracer.constant(x)
@@ -155,6 +156,21 @@ def _looked_up(x: Any, items: list[Any]) -> Masked:
     inside = tuple(next(in_order).filled(0) if isinstance(item, Masked) else item for item in items)
     whole = subscript(x, inside)
     return first.like(whole, whole.ndim - lead - first.mask.ndim)
+
+
+def with_selected_numbers(items: list[Any]) -> list[Any]:
+    """The items of a subscript with integers beside selected ones, which count for each of these, as such."""
+    first = next(item for item in items if isinstance(item, Masked))
+
+    def is_integer(item: Any) -> bool:
+        if is_traced(item):
+            return not item.type.shape and item.type.dtype.is_integer
+        return isinstance(item, (int, np.integer)) and not isinstance(item, bool)
+
+    def selected(number: Any) -> Masked:
+        return first.like(lookup("expand")(first.tracer.constant(number), first.mask.type.shape), 0)
+
+    return [selected(item) if is_integer(item) else item for item in items]
 
 
 def looked_up(items: list[Any]) -> list[Masked]:

@@ -14,7 +14,28 @@ from fxlite.base.errors import TraceError
 from fxlite.tracing.capture import known
 from tests.oracle import agree, compare
 
+
+def _beside_numbers(x: Any, v: Any) -> Any:
+    """Selected places of one axis beside a number for another one."""
+    rows, y = np.flatnonzero(v[:4] > 0), x.copy()
+    y[rows, 2] = 5
+    y[rows, -1] += 1
+    y[2, np.flatnonzero(v > 0)] *= 2
+    np.add.at(y, (rows, 1), v[rows])
+    k = np.argmax(v) % 4
+    y[k, np.flatnonzero(x[k] > 0)] -= x[k, np.flatnonzero(x[k] > 0)]
+    return y, x[rows, 3].sum(), x[rows, k].max(initial=0), x[-1, np.flatnonzero(x[k] > 0)].sum()
+
+
+def _repeated(x: Any, v: Any) -> Any:
+    """np.repeat of what a mask selects, by a number, and by what it selects."""
+    m, counts = v > 0, np.minimum(np.abs(v * 3).astype(np.int64), 4)
+    return np.repeat(v[m], 2).sum(), np.cumsum(np.repeat(v[m], counts[m])).max(initial=0)
+
+
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
+    "beside numbers": _beside_numbers,
+    "repeated": _repeated,
     "reductions": lambda x, v: (
         x[x > 0].mean(),
         np.sum(x[x > 0]),

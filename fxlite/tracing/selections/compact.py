@@ -480,6 +480,20 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     return first_of(lookup("take")(tracer.constant(a), source, axis=axis), total, value_type(a).rank - axis - 1)
 
 
+def _repeat_of(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """np.repeat of selected elements, or by selected numbers."""
+    if isinstance(repeats, Masked):
+        line = _line(repeats, "np.repeat")
+        values, counts = aligned(a, line) if np.ndim(a) or isinstance(a, Masked) else a, line.filled(0)
+    else:
+        line = _line(a, "np.repeat")
+        counts = aligned(repeats, line) if np.ndim(repeats) else repeats
+        values, counts = line.values, chosen(line.mask, counts, 0)
+    if not np.ndim(values):
+        values = lookup("expand")(line.tracer.constant(values), line.values.type.shape)
+    return repeat(values, counts, 0)
+
+
 # -- copies of computed size -----------------------------------------------------------------------
 def _gathered(x: Any, sizes: Mapping[int, Any], positions: Callable[[int, Any], Any]) -> Any:
     """``x`` with other, computed sizes of some axes: ``positions(axis, places)`` are those of the elements that come to
@@ -737,6 +751,7 @@ OF_MASKED.update(
         np.nonzero: nonzero,
         np.ptp: lambda a, axis=None: np.max(a, axis=axis) - np.min(a, axis=axis),
         np.bincount: bincount,
+        np.repeat: _repeat_of,
         np.flatnonzero: flatnonzero,
         np.argwhere: argwhere,
         np.median: lambda a, axis=None: _median(a),

@@ -24,7 +24,16 @@ from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
 from fxlite.tracing.selections.spans import at_least, counting, is_computed, span_of
-from fxlite.tracing.subscript import Part, basic_part, cut, items_of, looked_up, subscript, without_span
+from fxlite.tracing.subscript import (
+    Part,
+    basic_part,
+    cut,
+    items_of,
+    looked_up,
+    subscript,
+    with_selected_numbers,
+    without_span,
+)
 from fxlite.tracing.writes.aliasing import Step, folded, updated, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
@@ -257,6 +266,7 @@ def _set_looked_up(y: Proxy, items: list[Any], value: Any, what: str, scatter: s
     if any(isinstance(item, Masked) and item.ndim > 1 for item in items):
         _set_mesh(y, items, value, what, scatter)
         return
+    items = with_selected_numbers(items)
     found = looked_up(items)
     first = found[0]
     if not all(isinstance(item, Masked) for item in items[: len(found)]):
