@@ -50,6 +50,7 @@ from fxlite.tracing.tracer import Tracer
 from fxlite.tracing.versions import (
     ARRAYS,
     ATOMS,
+    NUMBERS,
     PLAIN,
     PLAIN_CLASSES,
     Known,
@@ -133,6 +134,63 @@ class _Settings:
     options: Mapping[str, Any]
 
 
+class _Recent:
+    """A call that was made, to find out in less time than its key takes that the next one is like it: of the same
+    plain values, and of arrays of the same dtypes and shapes."""
+
+    def __init__(self, version: Version, args: Sequence[Any], places: Sequence[int]) -> None:
+        self.version, self.places = version, places
+        self.arguments = [
+            (type(value), *((value.dtype, value.shape) if isinstance(value, ARRAYS) else (value, None)))
+            for value in args
+        ]
+
+    @staticmethod
+    def of(version: Version, args: Sequence[Any], left_out: Mapping[str, Any] | None, count: int) -> _Recent | None:
+        """The call of a version with ``count`` arrays; None where an equal call may need more than arrays."""
+        arrays = [n for n, value in enumerate(args) if type(value) is np.ndarray or type(value) in NUMBERS]
+        plain = [value for value in args if not isinstance(value, ARRAYS)]
+        if left_out is None or not arrays or len(arrays) != count or len(arrays) + len(plain) != len(args):
+            return None
+        if not all(type(v) in ATOMS for v in left_out.values()) or not all(map(_is_compared, plain)):
+            return None
+        if version.places is None or version.rooms or version.refills is not None:
+            return None
+        return _Recent(version, args, [arrays[place] for place in version.places])
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Whether a call with these positional arguments is like it."""
+        if len(args) != len(self.arguments):
+            return False
+        for value, (kind, wanted, shape) in zip(args, self.arguments):
+            if type(value) is not kind:
+                return False
+            if kind is np.ndarray:
+                if value.dtype is not wanted or value.shape != shape:
+                    return False
+            elif shape is None and value != wanted:
+                return False
+        state = self.version.state
+        return state is None or state.difference() is None
+
+    def call(self, args: Sequence[Any]) -> Any:
+        """The result, or NotImplemented if only a full call can compute it."""
+        version = self.version
+        try:
+            result = version.compiled.call_arrays([args[place] for place in self.places])
+        except IndexError as error:
+            raised = exception_of(error, version.exceptions)
+            if raised is None:
+                raise
+            raise raised from None
+        return result if version.finish is None or result is NotImplemented else version.finish(result)
+
+
+def _is_compared(value: Any) -> bool:
+    """Whether ``==`` tells if a program can distinguish a plain value from another one of its type."""
+    return type(value) in (int, bool, str, type(None)) or (type(value) is float and value == value and value != 0)
+
+
 @dataclass
 class _Store:
     """The versions of a function, or of a method for one object."""
@@ -152,6 +210,7 @@ class _Store:
     """The number of elements for which lists have room that a loop of the function fills."""
     changes: Counter[str] = field(default_factory=Counter)
     calls: int = 0
+    recent: _Recent | None = None
     lock: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
@@ -216,7 +275,14 @@ class JitFunction:
     # -- calls -------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the version for these arguments, which is compiled if there is none."""
-        tracer = active_tracer.get()
+        tracer, store = active_tracer.get(), self._store
+        recent = store.recent
+        if recent is not None and tracer is None and not kwargs and recent.fits(args):
+            result = recent.call(args)
+            if result is not NotImplemented:
+                store.calls += 1
+                recent.version.used = store.calls
+                return result
         is_plain = not kwargs and PLAIN_CLASSES.issuperset(map(type, args))
         if tracer is not None or (not is_plain and any(map(is_traced, (*args, *kwargs.values())))):
             is_module = isinstance(self._root, Module)
@@ -227,9 +293,10 @@ class JitFunction:
         found = self._version(bound, self._settings.fallback, arrays)
         if found is None:
             return self._function(*args, **kwargs)
-        store = self._store
         store.calls += 1
         found.used = store.calls
+        if not kwargs and not store.known:
+            store.recent = _Recent.of(found, args, store.left_out.get(len(args)), len(arrays))
         before = [np.copy(array) for array in arrays] if found.rooms else []
         try:
             result = found.call(bound, arrays)
@@ -326,6 +393,7 @@ class JitFunction:
         return None
 
     def _drop(self, version: Version) -> None:
+        self._store.recent = None
         self._store.versions.remove(version)
         for versions in self._store.by_key.values():
             if version in versions:

@@ -790,3 +790,49 @@ def test_numpy_integers_that_are_sizes_are_known() -> None:
     assert len(jitted.versions) == 4 and "n is np.int64(2), was np.int64(3)" in jitted.explain()
     computed = fx.jit(lambda x, n: x * n)
     assert [computed(x, np.int64(n))[1] for n in range(3)] == [0, 1, 2] and len(computed.versions) == 1
+
+
+def test_a_call_like_the_last_one_is_one_of_its_version() -> None:
+    """What is known of the last call tells other plain values, dtypes, shapes and classes from it, and what the
+    program reads."""
+    f = fx.jit(_scaled, backend="python")
+    x, y = np.arange(3.0), np.arange(1.0, 4.0)
+    with np.errstate(divide="ignore"):
+        for scale, shift in ((2, 1), (2.0, 1), (True, 1), (0.0, None), (-0.0, None), (2, 1), (np.float64(3), 1)):
+            for array in (x, x, y, x.astype(np.float32), x[::-1], x[:2], x.reshape(3, 1), x):
+                for _ in range(2):
+                    expected, found = _scaled(array, scale, shift), f(array, scale, shift)
+                    np.testing.assert_array_equal(found, expected)
+                    assert found.dtype == expected.dtype
+    global _OFFSET
+    before = _OFFSET
+    try:
+        for _OFFSET in (5.0, 6.0, 5.0):
+            np.testing.assert_array_equal(f(x, 2), _scaled(x, 2))
+            np.testing.assert_array_equal(f(x, 2), _scaled(x, 2))
+    finally:
+        _OFFSET = before
+    with pytest.raises(ArgumentError):
+        f(x, 2, 1, 4)
+
+
+_OFFSET = 1.0
+
+
+def _scaled(x: Any, scale: Any, shift: Any = 1) -> Any:
+    return 1 / (x * scale) if shift is None else x * scale + shift + _OFFSET
+
+
+def test_a_call_like_the_last_one_raises_what_that_raises() -> None:
+    def picked(x: Any, k: Any) -> Any:
+        if k[0] > 5:
+            raise ValueError("too many")
+        return x[k]
+
+    f, x = fx.jit(picked, backend="c"), np.arange(4.0)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x, np.array([1, 2])), [1, 2])
+        with pytest.raises(ValueError, match="too many"):
+            f(x, np.array([6, 2]))
+        with pytest.raises(IndexError, match="out of bounds"):
+            f(x, np.array([4, 2]))
