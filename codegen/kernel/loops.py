@@ -165,6 +165,8 @@ def is_flat(value: Expr, variable: Var, shapes: Mapping[str, MultiIndex]) -> boo
 # -- cut -------------------------------------------------------------------------------------------
 #: Most loops that one is cut into.
 MOST_PARTS = 64
+#: Elements from which on a value that is computed from them, but a number elsewhere, is worth a loop of its own.
+MANY_READS = 4
 
 
 @dataclass(frozen=True)
@@ -229,15 +231,22 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
 
 def _asked(node: Expr) -> list[Expr]:
     """The comparisons of a ``where`` that depend only on the position, if both its values are more than a number, or
-    one, at a single place."""
+    one, at a single place or computed from many elements."""
     if not isinstance(node, Apply) or node.function != "where":
         return []
     condition, *sides = node.args
     found = expr.conjuncts(condition)
     places = [_compared(c) for c in found]
     numbers = sum(isinstance(s, Const) for s in sides)
-    is_worthwhile = not numbers or (numbers == 1 and any(p is not None and p[1] for p in places))
+    is_single = any(p is not None and p[1] for p in places)
+    is_worthwhile = not numbers or (numbers == 1 and (is_single or _reads_many(sides)))
     return found if is_worthwhile and None not in places else []
+
+
+def _reads_many(values: Sequence[Expr]) -> bool:
+    """Whether values are computed from so many elements that each would test its position in vain."""
+    loads = (n for value in values for n in expr.walk(value, (Reduction,)) if isinstance(n, Load))
+    return len(list(itertools.islice(loads, MANY_READS))) == MANY_READS
 
 
 def _compared(node: Expr) -> tuple[Index, bool] | None:

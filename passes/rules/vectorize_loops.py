@@ -36,8 +36,10 @@ from fxlite.ops.op import Op, lookup, normalize_axes, normalize_axis
 from fxlite.passes.base import graph_pass, refuse
 from fxlite.passes.inside import control_nodes, edit_bodies
 from fxlite.passes.rewrite.rewire import Rewiring
+from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.decompose import Recorder
 from fxlite.tracing.nonempty import guards_of_call
+from fxlite.tracing.proxy import Proxy
 from fxlite.tracing.selections.spans import counting
 from fxlite.types import shapes
 from fxlite.types.guards import Guard
@@ -504,6 +506,9 @@ class _Nest:
     def _part(self, x: Any, axis: int, start: Dim, stop: Dim, step: int) -> Any:
         if step == 1 and start == 0 and shapes.equal(stop, x.type.shape[axis]):
             return x
+        if is_call(x.node, "permute"):  # of the whole: parts of several axes then have one order, mostly none
+            whole, axes = Proxy(x.node.args[0], self.recorder), x.node.arguments["axes"]
+            return lookup("permute")(self._part(whole, axes[axis], start, stop, step), axes)
         return lookup("slice")(x, axis, start, stop, step)
 
     # -- what loops carry --------------------------------------------------------------------------
