@@ -361,11 +361,13 @@ class _Grouping:
             return False
         if any(g.kind == "control" for g in groups):
             return self._take_constant(node, groups)
-        if any(len(g.members) >= MOST_MEMBERS for g in groups):
+        is_in_place = node.target.kind == "view" or _is_one_place(node)
+        most = MOST_MEMBERS * 2 if is_in_place else MOST_MEMBERS  # all of what is read of is not stored for an element
+        if any(len(g.members) >= most for g in groups):
             return False
         if node.target.kind == "view" and any(g.kind == "scatter" and g.root.args[0] is node for g in groups):
             return False  # a scatter writes into the memory that it shows
-        if node.target.kind in ("view", "creation") or is_of_places(node, self.places) or _is_one_place(node):
+        if is_in_place or node.target.kind == "creation" or is_of_places(node, self.places):
             if not all(self._view_fits(node, g) for g in groups):
                 return False
         elif len(groups) > 1:
@@ -450,6 +452,8 @@ class _Grouping:
             return False
         cheap = not self._is_expensive(node)
         if len(indices) > 2 and not cheap:
+            return False
+        if not cheap and any(map(expr.run_time_values, indices)) and _is_small_table(node, found):
             return False
         for index in indices:
             used = frozenset[Var]().union(*(i.variables() for i in index))
@@ -545,7 +549,8 @@ class _Grouping:
             indices = found.reads[node]
             if _reduces_columns(node, found):
                 return False
-            return len(indices) <= MOST_READS and not any(
+            is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
+            return (is_in_place or len(indices) <= MOST_READS) and not any(
                 _overlaps(i, found.space) and _breaks_rows(node, i) for i in indices
             )
         if node.target.kind != "view" or not found.anchor.target.reads_views:
@@ -581,6 +586,12 @@ def _has_few_elements(node: Node) -> bool:
     """True if copying a node's value takes next to no time, with batches of named sizes taken for small."""
     known = [n for n in node.type.shape if type(n) is int]
     return math.prod(known) < FEW_ELEMENTS and bool(known)
+
+
+def _is_small_table(node: Node, found: Group) -> bool:
+    """True if a value has few elements, and a group that reads it at computed places has more."""
+    own, all_reads = (product(n.type.shape).constant for n in (node, found.root))
+    return own is not None and own < FEW_ELEMENTS and (all_reads is None or all_reads > own)
 
 
 def _combines(node: Node) -> bool:

@@ -87,12 +87,15 @@ def _between(value: Expr, known: Callable[[Load], Range | None]) -> Range | None
         ends = value.index.lower(), value.index.upper()
         least, most = (None if end is None else end.constant for end in ends)
         return None if least is None or most is None else (least, most)
-    return _of_function(value, [between(a, known) for a in value.args]) if isinstance(value, Apply) else None
+    if not isinstance(value, Apply):
+        return None
+    return _of_function(value, [between(a, known) for a in value.args], known)
 
 
-def _of_function(value: Apply, args: list[Range | None]) -> Range | None:
+def _of_function(value: Apply, args: list[Range | None], known: Callable[[Load], Range | None]) -> Range | None:
     if value.function == "where":
-        return _hull(args[1], args[2])
+        is_chosen = _answer(value.args[0], known)
+        return _hull(args[1], args[2]) if is_chosen is None else args[1 if is_chosen else 2]
     if len(args) == 1:
         return _of_one(value.function, args[0])
     if len(args) != 2:
@@ -112,6 +115,16 @@ def _of_function(value: Apply, args: list[Range | None]) -> Range | None:
         products = [a * b for a in one for b in other]
         return min(products), max(products)
     return None
+
+
+def _answer(condition: Expr, known: Callable[[Load], Range | None]) -> bool | None:
+    """Whether one integer is less than another, if their ranges tell: ``k < 0`` is false for a u8."""
+    if not isinstance(condition, Apply) or condition.function not in ("lt", "ge"):
+        return None
+    one, other = (between(a, known) if a.dtype.is_integer else None for a in condition.args)
+    if one is None or other is None or (one[1] >= other[0] and one[0] < other[1]):
+        return None
+    return (one[1] < other[0]) == (condition.function == "lt")
 
 
 def _of_one(function: str, one: Range | None) -> Range | None:

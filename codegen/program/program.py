@@ -14,6 +14,7 @@ caches since. :func:`memory_plan` shows which value lies where, and when.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -294,7 +295,10 @@ def plan(
         kept = _shared_first(kept, stored) if not is_body else kept
         if not control:
             break
-        more = taken_over(kept, stored, results, [*(writable or ()), *held], is_body, held) - early
+        more = taken_over(kept, stored, results, [*(writable or ()), *held], is_body, held)
+        if is_body:
+            more |= _numbers_of_several(kept)
+        more -= early
         if not more:
             break
         early |= more
@@ -315,6 +319,18 @@ def plan(
         views = {source for node, source in stored.items() if node not in over}
         note_needed(kept, {*results, *views, *held, *(writable or ())})
     return _with_memory(program, packed)
+
+
+def _numbers_of_several(groups: Sequence[Group]) -> set[Node]:
+    """The numbers that several groups of a body would compute from elements of arrays: there they are variables.
+    Indices are computed where they are read, which shows that they are in range."""
+    count = Counter(member for found in groups for member in found.members)
+    found = set[Node]()
+    for node in sorted(node for node, times in count.items() if times > 1):
+        is_number = isinstance(node.type, TensorType) and not node.type.rank
+        if is_number and (node.target.kind == "gather" or not found.isdisjoint(node.all_input_nodes)):
+            found.add(node)
+    return found
 
 
 def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node]:

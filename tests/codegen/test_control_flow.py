@@ -237,6 +237,29 @@ def test_the_element_that_was_there_is_kept_not_its_column() -> None:
     assert "scratch" not in loop
 
 
+def bisected(x: Any, wanted: Any) -> Any:
+    places = np.zeros(len(wanted), np.int64)
+    for i in range(len(wanted)):
+        low, high = 0, len(x)
+        while low < high:
+            middle = (low + high) // 2
+            if x[middle] < wanted[i]:
+                low = middle + 1
+            else:
+                high = middle
+        places[i] = low
+    return places
+
+
+def test_an_element_that_several_numbers_depend_on_is_read_once() -> None:
+    given = np.sort(RNG.random(9)), RNG.random(12)
+    agree(bisected, *given, types=["f64[N]", "f64[M]"], rungs=RUNGS, loops="keep")
+    module = fx.symbolic_trace(bisected, "f64[N]", "f64[M]", loops="keep")
+    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
+    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    assert loop.count("fx_index(") == 1 and len(re.findall(r"\bx\[", loop)) == 1
+
+
 def test_an_index_out_of_range_ends_a_loop() -> None:
     def program(x: Any) -> Any:
         return fx.while_loop(lambda i, s: s < 10, lambda i, s: (i + 1, s + x[i]), (0, 0.0))

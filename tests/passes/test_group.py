@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from fxlite import nn, ops
+from fxlite import nn, ops, passes
 from fxlite.codegen.c.emit import emit
+from fxlite.passes.group import group
 from tests.oracle import agree, agree_on_all
 
 
@@ -210,3 +211,33 @@ def test_edges_of_two_axes_are_one_kernel() -> None:
 
         assert len(fx.compile(agree(program, x)).kernels) == 1, mode
         agree(program, x, types=["f32[A,B,C+3,D+3]"])
+
+
+def _distance(x: Any, centre: Any) -> Any:
+    total = 0.0
+    for k in range(20):
+        total = total + (x[:, k] - centre[k]) ** 2 * 0.5
+    return np.sqrt(total)
+
+
+def test_what_is_read_in_place_joins_a_group_that_is_full() -> None:
+    """A sum of so many terms that it takes several kernels, none of which copies a column."""
+    rng = np.random.default_rng(2)
+    agree(_distance, rng.standard_normal((7, 20)), rng.standard_normal(20), types=["f64[N,20]", "f64[20]"])
+    module = passes.decompose(fx.symbolic_trace(_distance, "f64[N,20]", "f64[20]"))
+    groups = group(module)
+    assert 1 < len(groups) < 6
+    assert not [found for found in groups if found.root.target.kind == "view"]
+
+
+@pytest.mark.parametrize(("table", "kernels"), [("f64[64]", 2), ("f64[T]", 1), ("f64[50000]", 1)])
+def test_a_small_table_that_is_looked_up_is_computed_once(table: str, kernels: int) -> None:
+    """Not for each of many elements; of a large one perhaps only a few are needed."""
+
+    def program(x: Any, k: Any) -> Any:
+        return (np.exp(x) / (1 + np.exp(x)))[k]
+
+    rng = np.random.default_rng(3)
+    agree(program, rng.standard_normal(64), rng.integers(-64, 64, 200), types=["f64[64]", "i64[N]"])
+    assert len(fx.compile(program, table, "i64[N]").kernels) == kernels
+    assert len(fx.compile(program, "f64[64]", "i64[5]").kernels) == 1
