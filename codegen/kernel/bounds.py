@@ -11,12 +11,13 @@ bounds, or those of a window that lie inside the image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from fxlite.codegen.kernel.ranges import Range, between
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Reduction
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, Reduction
 from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Given, Index, Var, extremum
 from fxlite.types import dtypes
@@ -24,10 +25,16 @@ from fxlite.types import dtypes
 _ZERO = expr.const(0, dtypes.int64)
 
 
-def checked_before(value: Expr, space: Sequence[Var], known: Callable[[Load], Range | None]) -> tuple[Expr, Expr]:
+def checked_before(
+    value: Expr,
+    space: Sequence[Var],
+    known: Callable[[Load], Range | None],
+    checked: Mapping[object, Local] = MappingProxyType({}),
+) -> tuple[Expr, Expr]:
     """The value for the loops ``space`` without checks, and the condition that is checked before the loops
     instead. The condition is TRUE if there is none; if it fails, the error is recorded and nothing may be
-    computed. ``known`` tells what loaded numbers may be."""
+    computed. ``known`` tells what loaded numbers may be, and ``checked`` has by their keys (:func:`place_key`) the
+    indices that are in range wherever the value is computed."""
     lowest: list[tuple[Index, CheckedIndex]] = []
     highest: list[tuple[Index, CheckedIndex]] = []
     replaced: dict[int, Expr] = {}  # replacements of checked indices
@@ -41,6 +48,10 @@ def checked_before(value: Expr, space: Sequence[Var], known: Callable[[Load], Ra
             node = replace(node, guard=None)
         if not isinstance(node, CheckedIndex) or node.guard is not None:
             return node
+        local = checked.get(place_key(node))
+        if local is not None:
+            replaced[id(local)] = local
+            return local
         if is_in_range(node, known):
             replaced[id(node.operand)] = node.operand
             return node.operand
@@ -72,10 +83,53 @@ def checked_before(value: Expr, space: Sequence[Var], known: Callable[[Load], Ra
     return value, expr.both(*(expr.apply("ge", check, _ZERO) for check in checks))
 
 
+def check_key(node: Expr) -> tuple[object, ...] | None:
+    """A key that is equal for equal indices that are checked in any case; None for others."""
+    if not isinstance(node, CheckedIndex) or node.guard is not None:
+        return None
+    operand = node.operand
+    if isinstance(operand, IndexValue):
+        return (operand.index, node.extent, node.where)
+    if isinstance(operand, Load) and operand.guard is None:
+        return (operand.buffer, operand.index, node.extent, node.where)
+    return (id(operand), node.extent, node.where)
+
+
+def place_key(node: CheckedIndex) -> object:
+    """A key that is equal for equal indices of axes of one size, whoever checks them."""
+    found = check_key(node)
+    return None if found is None else found[:-1]
+
+
 def is_in_range(node: CheckedIndex, known: Callable[[Load], Range | None]) -> bool:
     """Whether a computed index is surely in range, and counts from the start."""
-    found = between(node.operand, known)
-    return found is not None and found[0] >= 0 and Index.of(found[1]) < node.extent
+    return all(_is_between(node.operand, node.extent, known))
+
+
+def _is_between(value: Expr, size: Index, known: Callable[[Load], Range | None]) -> tuple[bool, bool]:
+    """Whether an integer is surely not negative, and surely less than a size, which may be named:
+    ``clip(x, 0, size - 1)``, ``x % size``."""
+    found = between(value, known)
+    if found is not None and found[0] >= 0 and Index.of(found[1]) < size:
+        return True, True
+    own = found is not None and found[0] >= 0, found is not None and Index.of(found[1]) < size
+    if isinstance(value, IndexValue):
+        return Index.of(0) <= value.index, value.index < size
+    if isinstance(value, Cast) and value.operand.dtype.is_integer and value.dtype is dtypes.int64:
+        return _is_between(value.operand, size, known)
+    if not isinstance(value, Apply) or value.function not in ("mod", "minimum", "maximum", "where"):
+        return own
+    one, other = value.args[-2:]
+    if value.function == "mod":
+        divisor = expr.as_index(other)
+        is_inside = divisor is not None and Index.of(0) < divisor and divisor <= size
+        return (True, True) if is_inside else own
+    (least, less), (other_least, other_less) = (_is_between(v, size, known) for v in (one, other))
+    if value.function == "minimum":
+        return least and other_least, less or other_less
+    if value.function == "maximum":
+        return least or other_least, less and other_less
+    return least and other_least, less and other_less
 
 
 def _is_zero(value: Expr) -> bool:

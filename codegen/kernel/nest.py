@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fxlite.codegen.kernel.bounds import inside
+from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.sums import (
     BLOCK,
@@ -97,7 +97,7 @@ class Nest:
             if isinstance(node, Reduction):
                 rewritten[id(node)] = self._reduce(node, level)
                 continue
-            check = _check_key(node)
+            check = check_key(node)
             same = self.checks.get(check) if check else None
             if same is not None and id(same) in self.bound:  # already checked for another reader
                 rewritten[id(node)] = self.bound[id(same)]
@@ -386,18 +386,6 @@ def _is_positive(size: Index, around: Sequence[Index]) -> bool:
         if (extent // size).constant is not None and (extent - extent // size * size) == 0:
             return True
     return False
-
-
-def _check_key(node: Expr) -> tuple[object, ...] | None:
-    """A key that is equal for equal checked indices; None for an index that is not plain."""
-    if not isinstance(node, CheckedIndex) or node.guard is not None:
-        return None
-    operand = node.operand
-    if isinstance(operand, IndexValue):
-        return (operand.index, node.extent, node.where)
-    if isinstance(operand, Load) and operand.guard is None:
-        return (operand.buffer, operand.index, node.extent, node.where)
-    return None
 
 
 def _rebuild(node: Expr, rewritten: dict[int, Expr]) -> Expr:

@@ -30,7 +30,18 @@ from fxlite.codegen.kernel.kernel_ir import (
 )
 from fxlite.codegen.kernel.names import dim_name, resolved
 from fxlite.codegen.kernel.text import comment, signature, wrap
-from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local
+from fxlite.scalar.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    remainder_of_neighbour,
+    walk,
+)
 from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Index, flatten, to_text
 from fxlite.types import dtypes
@@ -216,6 +227,8 @@ class CPrinter:
             return f"{self.value(first.guard, _AND)} && {self.checked_index(first)} >= 0", _AND  # -1 if not read
         if name == "where":
             return self._choice(*e.args), _CHOICE
+        if (near := remainder_of_neighbour(e)) is not None:
+            return self._text(near)
         function = FUNCTIONS[name]
         symbol = function.operator
         if not symbol or (dtype.is_complex and symbol not in _OF_COMPLEX):
@@ -225,14 +238,16 @@ class CPrinter:
         if function.arity == 1:
             text = f"{symbol}{self.value(e.args[0], _UNARY if symbol == '!' else _UNARY + 1)}"
             return (f"({dtype.c_name})({text})" if _is_small(dtype) else text), _UNARY
-        symbol = _OF_BOOLS.get(symbol, symbol) if dtype.is_bool else symbol
-        precedence = _PRECEDENCE[symbol]
         a, b = e.args
+        is_logical = dtype.is_bool and not (symbol in "&|" and _reads_memory(b))
+        symbol = _OF_BOOLS.get(symbol, symbol) if is_logical else symbol
+        precedence = _PRECEDENCE[symbol]
         same = isinstance(b, Apply) and b.function == name and symbol in _ASSOCIATIVE
         on_left, on_right = precedence, precedence if same and not dtype.is_inexact else precedence + 1
         if precedence in (_BITS, _AND, _OR):  # parentheses make mixed logic clearer and avoid warnings
-            on_left = _EQUAL if not _same(a, name) else precedence
-            on_right = _EQUAL if not _same(b, name) else precedence + 1
+            of_bits = _UNARY if dtype.is_bool and not is_logical else _EQUAL
+            on_left = of_bits if not _same(a, name) else precedence
+            on_right = of_bits if not _same(b, name) else precedence + 1
         text = f"{self.value(a, on_left)} {symbol} {self.value(b, on_right)}"
         if _is_small(dtype) and symbol in ("+", "-", "*"):
             return f"({dtype.c_name})({text})", _UNARY
@@ -421,6 +436,12 @@ def _perfect_depth(s: For) -> int:
 
 def _is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0
+
+
+def _reads_memory(e: Expr) -> bool:
+    """Whether an operand of a logical operator is read from memory. C reads it only if the other operand asks for it,
+    which no vector does, so bits are combined instead."""
+    return any(isinstance(node, Load) for node in walk(e))
 
 
 def _same(e: Expr, name: str) -> bool:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.bounds import checked_before, is_in_range
+from fxlite.codegen.kernel.bounds import checked_before, is_in_range, place_key
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -517,6 +517,7 @@ def update(group: Group, name: str) -> Kernel:
     store: list[Index] = []
     before: list[Stmt] = []
     conditions: list[Expr] = []
+    ranges, checked = _ranges(group), dict[object, Local]()
     for axis, part in enumerate(parts_of_update(bound)):
         size = output.shape[axis]
         if isinstance(part, tuple):
@@ -533,10 +534,14 @@ def update(group: Group, name: str) -> Kernel:
         if known is not None and known.constant is not None and size.constant is not None:
             store.append(Index.of(known.constant % size.constant))
             continue
-        text = f"{root.target.name} on axis {axis}"
+        check = CheckedIndex(dtypes.int64, value, size, f"{root.target.name} on axis {axis}")
         local = fresh_local(dtypes.int64, "_t")
-        before.append(Let(local.name, CheckedIndex(dtypes.int64, value, size, text)))
-        conditions.append(expr.apply("ge", local, expr.const(0, dtypes.int64)))
+        if is_in_range(check, ranges):
+            before.append(Let(local.name, value))
+        else:
+            before.append(Let(local.name, check))
+            conditions.append(expr.apply("ge", local, expr.const(0, dtypes.int64)))
+        checked[place_key(check)] = local
         store.append(Index.of(Value(local)))
     values = bound["values"]
     if isinstance(values, Node):
@@ -551,6 +556,9 @@ def update(group: Group, name: str) -> Kernel:
     shapes = {b.name: b.shape for b in buffers}
     if any(v.extent.constant == 0 for v in space):
         return finish(name, buffers, [], group)
+    value, is_inside = checked_before(value, space, ranges, checked)
+    if is_inside is not expr.TRUE:
+        conditions.append(is_inside)
     whole = (tuple(space), value, tuple(store))
     loops, value, target = collapse(*whole, shapes, output.name) if not before else whole
     nest = Nest((), shapes=shapes)

@@ -146,7 +146,8 @@ def _(i: MultiIndex, x: Reader, indices: tuple[Reader, ...], axis: int) -> Expr:
         position, guard = checked_position(value, x.shape[number], f"index on axis {number}")
         positions.append(position)
         guards.append(guard)
-    return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards))
+    around = (*i[:axis], *i[end:])
+    return expr.add_guard(x[(*i[:axis], *positions, *i[end:])], expr.both(*guards), around)
 
 
 @op(

@@ -255,6 +255,18 @@ def apply(function: str, *args: Expr) -> Expr:
     return Apply(known.gives(args[-1].dtype), known.name, args)
 
 
+def remainder_of_neighbour(value: Expr) -> Expr | None:
+    """``x % n`` without a division, for an index from ``-n`` to ``2*n - 1``, as of the neighbours of a place where the
+    last element is beside the first; None for other expressions."""
+    if not isinstance(value, Apply) or value.function != "mod" or value.dtype is not dtypes.int64:
+        return None
+    x, n = map(as_index, value.args)
+    if x is None or n is None or not Index.of(0) < n or not (-n <= x and x < n * 2):
+        return None
+    behind = index_value(x) if x < n else where(less(x, n), index_value(x), index_value(x - n))
+    return behind if Index.of(0) <= x else where(less(x, 0), index_value(x + n), behind)
+
+
 def parts(value: Expr) -> tuple[Expr, Expr]:
     """The real and the imaginary part of a complex number."""
     return apply("real", value), apply("imag", value)
@@ -428,14 +440,16 @@ def read_at_value(x: Reader, axis: int, before: MultiIndex, position: Expr, afte
         return x[(*before, known, *after)]
     checked = CheckedIndex(dtypes.int64, position, x.shape[axis], where_text)
     guard = apply("ge", checked, const(0, dtypes.int64))
-    return add_guard(x[(*before, Index.of(Value(checked)), *after)], guard)
+    return add_guard(x[(*before, Index.of(Value(checked)), *after)], guard, (*before, *after))
 
 
-def add_guard(expr: Expr, guard: Expr) -> Expr:
+def add_guard(expr: Expr, guard: Expr, given: MultiIndex = ()) -> Expr:
     """Guard every load in an expression, including loads that compute an index, and check run-time indices
-    only if the guard holds. If it does not hold, the value is not used. Run-time indices that the guard checks are
-    checked even if the value, such as one of many equal ones, does not depend on them."""
-    done: dict[int, Expr] = {id(node): node for node in walk(guard)}  # needed to decide the guard
+    only if the guard holds. If it does not hold, the value is not used. The indices ``given`` are computed and
+    checked whether it holds or not. Run-time indices that the guard checks are checked even if the value, such as
+    one of many equal ones, does not depend on them."""
+    decided = (guard, *(value.expr for value in run_time_values(given)))
+    done: dict[int, Expr] = {id(node): node for part in decided for node in walk(part)}
     checks = [id(node) for node in walk(guard) if isinstance(node, CheckedIndex)]
 
     def guarded(node: Expr) -> Expr:

@@ -112,6 +112,12 @@ def around(x: Any, k: Any) -> Any:
     return turns + x[np.clip(k, 0, 29) // 3] + x[np.clip(k, 0, 39) >> 2]
 
 
+def of_named_sizes(x: Any, k: Any) -> Any:
+    n = x.shape[0]
+    last = x[np.clip(k, 0, n - 1)] + x[np.minimum(k % n, n - 1)] + x[np.where(k > 0, k % n, n - 1)]
+    return last + x[np.maximum(k % (n - 2), 1)]
+
+
 def histogram(x: Any) -> Any:
     return np.histogram(x, 10, range=(-2.0, 2.0))[0]
 
@@ -125,6 +131,7 @@ INTEGERS = np.array([3, -100, 5, 9, 10, 2**62, -(2**63), 0])
         (clipped, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
         (through_memory, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
         (around, ("f64[10]", "i64[N]"), (numbers(10), INTEGERS)),
+        (of_named_sizes, ("f64[N+5]", "i64[M]"), (numbers(10), INTEGERS)),
         (of_bytes, ("f64[256]", "u8[N]"), (numbers(256), np.arange(256, dtype=np.uint8))),
         (histogram, ("f64[N+1]",), (numbers(100),)),
     ],
@@ -156,6 +163,9 @@ def test_a_function_without_checks_serves_no_other_index() -> None:
     "program",
     [
         lambda x, k: x[np.clip(k, 0, 10)],
+        lambda x, k: x[np.clip(k, 0, len(k) - 1)],
+        lambda x, k: x[np.minimum(k, 9) % len(k)],
+        lambda x, k: x[np.where(k > 0, k % 10, k)],
         lambda x, k: x[np.clip(k, -1, 9)],
         lambda x, k: x[np.clip(k, 0, 9) - (k > 3)],
         lambda x, k: x[np.clip(k, 0, 5) * 2],
@@ -200,3 +210,38 @@ def test_a_position_is_checked_where_all_elements_are_alike(program: Any) -> Non
     x[0] = 7
     with pytest.raises(IndexError):
         compiled(x, y)
+
+
+# -- one check for each index ----------------------------------------------------------------------
+def corners(x: Any, k: Any, m: Any) -> Any:
+    return x[k][:, m] + x[m][:, k] * x[k][:, m]
+
+
+def test_each_index_of_two_is_checked_once() -> None:
+    """``x[k][:, m]`` checks an element of k and one of m, and neither again because the other is in range."""
+    places = np.array([2, -4, 0, 3])
+    agree(corners, numbers(4, 4), places, places[::-1].copy(), types=["f64[N,N]", "i64[K]", "i64[K]"])
+    compiled: Any = fx.compile(corners, "f64[N,N]", "i64[K]", "i64[K]", threads=1)
+    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    assert text.count("fx_index(") == 4  # k and m on either axis
+    for wrong in ((places + 1, places), (places, places - 1)):
+        with pytest.raises(IndexError, match="out of bounds"):
+            compiled(numbers(4, 4), *wrong)
+
+
+def neighbours_on_a_torus(x: Any) -> Any:
+    n, m = x.shape
+    y = x.copy()
+    for i in range(n):
+        for j in range(m):
+            y[i, j] = y[i, j] * 0.5 + x[(i - 1) % n, j] + x[(i + 1) % n, (j - 2) % m] + x[i % n, (j + m) % m]
+            y[(i + 1) % n, j] += y[i, j]
+    return y
+
+
+@pytest.mark.parametrize("sizes", [(5, 4), (2, 3), (9, 2)])
+def test_neighbours_on_a_torus_need_no_division(sizes: tuple[int, int]) -> None:
+    agree(neighbours_on_a_torus, numbers(*sizes), types=["f64[N+2,M+2]"], rungs=("kernel", "c"), loops="keep")
+    module = fx.symbolic_trace(neighbours_on_a_torus, "f64[N+2,M+2]", loops="keep")
+    (text,) = (t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
+    assert "fx_mod" not in text and "fx_index(" not in text

@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) any_and_largest_k0_any(
     for (int64_t i = blockIdx.x; i < B; i += gridDim.x) {
         bool total = false;
         for (int64_t r = threadIdx.x; r < N; r += blockDim.x) {
-            total = total || x[i*N + r] > 3;
+            total = total | (x[i*N + r] > 3);
         }
         total = fx_block_max(total);
         if (threadIdx.x == 0) any[i] = total;
