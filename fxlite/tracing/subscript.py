@@ -31,7 +31,7 @@ from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.blocks import several
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, aligned
-from fxlite.tracing.selections.spans import Span, counting, is_computed, mask_of, span_of, taken
+from fxlite.tracing.selections.spans import Span, at_least, counting, is_computed, mask_of, span_of, taken
 from fxlite.tracing.writes.shared_memory import fresh, is_number, may_hold
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -94,32 +94,36 @@ def subscript(x: Any, index: Any) -> Any:
 
 def _stepped(x: Any, items: list[Any]) -> Any:
     """``x[a:b:n]`` with a computed step, as a copy; a write into it leaves ``x`` in doubt."""
-    tracer, found = x.tracer, x[tuple(slice(None) if _has_computed_step(item) else item for item in items)]
-    numbers = [n for n, item in enumerate(items) if _has_computed_step(item)]
-    if len(numbers) > 1 or not all(_has_computed_step(i) or isinstance(i, (int, slice)) or i is None for i in items):
+    tracer, found = x.tracer, x[tuple(slice(None) if has_computed_step(item) else item for item in items)]
+    numbers = [n for n, item in enumerate(items) if has_computed_step(item)]
+    if len(numbers) > 1 or not all(has_computed_step(i) or isinstance(i, (int, slice)) or i is None for i in items):
         raise tracer.error(
             "a slice with a computed step beside another one, or beside index arrays, cannot be traced",
             "cut one axis after the other: x[a::n][:, b::m]",
         )
-    item = items[numbers[0]]
     axis = sum(not isinstance(i, int) for i in items[: numbers[0]])
-    size = shapes.for_user(found.type.shape[axis])
-    step = tracer.unless(item.step, item.step < 1, ValueError("a computed step of a slice must be positive"))
+    places = stepped_places(tracer, items[numbers[0]], shapes.for_user(found.type.shape[axis]))
+    made: Masked = found[(*[slice(None)] * axis, places)]
+    may_hold(made.values, found)
+    made.origin = (x, tuple(items))
+    return made
+
+
+def stepped_places(tracer: Tracer, item: slice, size: Any) -> Masked:
+    """The positions of a slice with a computed step along an axis."""
+    step = item.step
+    if not at_least(tracer, step, 1):
+        step = tracer.unless(step, step < 1, ValueError("a computed step of a slice must be positive"))
     span = span_of(tracer, slice(item.start, item.stop), size)
     first, last = lookup("maximum")(span.first, 0), lookup("minimum")(span.last, size)
     count = tracer.python_number(lookup("maximum")((last - first + step - 1) // step, 0))
     tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(size + 1))
-
-    def whole(sizes: tuple[Any, ...]) -> Any:
-        places = lookup("minimum")(first + counting(tracer, sizes[axis]) * step, size - 1)
-        return lookup("take")(found, places, axis=axis)
-
-    made = counted(tracer, [count if a == axis else d for a, d in enumerate(found.type.shape)], whole)
-    may_hold(made.values, found)
-    return made
+    return counted(  # type: ignore[no-any-return]
+        tracer, count, lambda sizes: lookup("minimum")(first + counting(tracer, sizes[0]) * step, size - 1)
+    )
 
 
-def _has_computed_step(item: Any) -> bool:
+def has_computed_step(item: Any) -> bool:
     return isinstance(item, slice) and is_traced(item.step)
 
 

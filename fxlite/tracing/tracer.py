@@ -71,7 +71,7 @@ from fxlite.tracing.selections.applied import applied
 from fxlite.tracing.selections.bounds import FIRST_ROOM
 from fxlite.tracing.selections.compact import with_results
 from fxlite.tracing.selections.growing import holds_rows
-from fxlite.tracing.selections.masked import Masked, PlaceFirst
+from fxlite.tracing.selections.masked import Masked, PlaceFirst, is_block
 from fxlite.tracing.torch_names import refuse_torch_module
 from fxlite.tracing.traced_program import (
     OwnArray,
@@ -870,9 +870,7 @@ class Tracer(Capturing):
             nothing = None if written or states else [0]  # a graph must have a result
             self.refills, result = changes[0], changes[1] or nothing
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
-        if only_raises and not (
-            holds_rows(result) or any(holds_computed(v) for _, v in pytree.leaves(result, "result"))
-        ):
+        if only_raises and not (holds_rows(result) or _is_computed(result)):
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
         elif result is None and not written and not states:
             raise self.error("the program returns None", "return the arrays it computes", location=self._definition)
@@ -975,6 +973,13 @@ class Tracer(Capturing):
         if self.rebound:
             made.__dict__["_rebound"] = tuple(self.rebound)
         return made
+
+
+def _is_computed(value: Any) -> bool:
+    """Whether a result is, or has in it, what the program computes."""
+    if isinstance(value, Masked) or is_block(value) or holds_computed(value):
+        return True
+    return any(map(_is_computed, pytree.contents_of(value)))
 
 
 def _constant(value: Any, _: Any) -> Any:

@@ -168,8 +168,79 @@ def broadcasts(x: Any) -> Any:
     return np.broadcast_to(x, (n, 12)), np.broadcast_to(x[:3, None], (3, n)), np.broadcast_to(2.5, (n, n))
 
 
+def views(x: Any) -> Any:
+    n = int(x.max()) + 1
+    z = np.zeros((n, n))
+    w, v, r, c, s = z, z.T, z[1], z[:, 2], z[1:3, 1:]
+    z += 1
+    v[0, 1], r[0], c[-1], s[...], s[0, 0] = 5, 7, 9, 3, 4
+    w[x[0], x[1]] -= 100
+    z[0], z[:, -1] = np.arange(n), x[0]
+    z[[0, 1]] = z[[1, 0]]
+    y = z.copy()
+    y[0, 0] = -50
+    z *= 2
+    s[[0, 1]] = 8
+    return z, w.sum(), v, r, c, s, y
+
+
+def written_steps(x: Any) -> Any:
+    n, k = int(x[1]), int(x[0]) - 3
+    y, out, m = x * 1.5, np.zeros(12), (x * 0.5).reshape(3, 4)
+    out[::n] = 1
+    out[1::n] = y[1::n]
+    out[k::n] += 2
+    m[:, ::n] = 0
+    m[::n] *= 2
+    return out, m, y[::n].mean(), np.sort(y[::n]), y[::n][::-1], len(y[::n])
+
+
+def classified(x: Any) -> Any:
+    y = np.roll(x, 1)
+    n = int(max(x.max(), y.max())) + 1
+    hot = np.eye(n, dtype=int)[x]
+    both, counted, places = hot.T @ np.eye(n, dtype=int)[y], np.zeros((n, n), dtype=int), np.zeros((len(x), n))
+    np.add.at(counted, (x, y), 1)
+    places[np.arange(len(x)), x] = 1
+    return hot, both, counted, places, np.diag(both) / np.maximum(both.sum(axis=0), 1), (both == counted).all()
+
+
+def connected(x: Any) -> Any:
+    y = x[::-1]
+    n = int(max(x.max(), y.max())) + 1
+    adjacent = np.zeros((n, n), bool)
+    adjacent[x, y] = True
+    adjacent |= adjacent.T
+    degree, reach = adjacent.sum(axis=1), adjacent.copy()
+    for k in range(n):
+        reach |= reach[:, k][:, None] & reach[k]
+    seen, order, queue = np.zeros(n, bool), [], [0]
+    seen[0] = True
+    while queue:
+        u = queue.pop(0)
+        order.append(u)
+        for v in range(n):
+            if adjacent[u, v] and not seen[v]:
+                seen[v] = True
+                queue.append(v)
+    return degree, reach, np.diag(degree) - adjacent.astype(int), np.array(order)
+
+
 PROGRAMS = [creations, ranges, adjacency, longest_common, knapsack, pascal, shortest_paths, parts, carried]
-PROGRAMS += [reshaped, counts, grids, tiles, pads, steps, splits, broadcasts]
+PROGRAMS += [
+    views,
+    written_steps,
+    classified,
+    connected,
+    reshaped,
+    counts,
+    grids,
+    tiles,
+    pads,
+    steps,
+    splits,
+    broadcasts,
+]
 
 
 @pytest.mark.parametrize("backend", ["c", "python"])
@@ -213,6 +284,16 @@ def test_errors_of_values(program: Any, error: type[Exception]) -> None:
     for run in (program, fx.jit(program, backend="c"), fx.jit(program, backend="python")):
         with pytest.raises(error):
             run(x)
+
+
+def test_a_part_may_be_the_result_of_a_program_that_raises() -> None:
+    def program(x: Any) -> Any:
+        if x[0] < 0:
+            raise ValueError("a negative number")
+        return x[: int(x[0])], x[:: int(x[0])]
+
+    for one, other in zip(fx.jit(program)(GIVEN[0]), program(GIVEN[0]), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_writes_into_a_copy_that_is_a_view_in_numpy() -> None:

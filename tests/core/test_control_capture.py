@@ -124,7 +124,7 @@ def test_many_rounds_that_read_arrays_at_other_places_stay() -> None:
 
 def _escapes(x: Any, places: Any) -> Any:
     z, n = x[0], 0
-    for _ in range(40):
+    for _ in range(80):
         if abs(z) <= 2:
             z = z * z + x[1]
             n += 1

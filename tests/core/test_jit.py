@@ -340,14 +340,6 @@ def test_an_array_that_is_too_large_names_its_place() -> None:
     with pytest.raises(RuntimeError, match=said):
         call(np.array([2**23]))
 
-    def square(n: Any) -> Any:
-        return np.zeros((n[0], n[0]))
-
-    with pytest.raises(TraceError, match=r"(?s)the shape of an array has 2 computed sizes.*instead: .*whole\[:n, :n\]"):
-        python(square)(np.array([3]))
-    with pytest.raises(TraceError, match=r"(?s)a slice with a computed step cannot.*test_jit.py:\d+: x\[:: n\[0\]\]"):
-        python(lambda x, n: x[:: n[0]])(values(5), np.array([3]))
-
 
 @functools.cache
 def doubled(x: float) -> float:

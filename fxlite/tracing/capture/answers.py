@@ -123,7 +123,16 @@ def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any])
 def _bounded(tracer: Tracer, count: Any, axes: int) -> tuple[Any, Any]:
     """A computed size, one of several ``axes`` of an array, as one that is not negative, and the most that it can
     be."""
-    most = highest(tracer, sum_of(tracer, count))
+    number = sum_of(tracer, count)
+    most = highest(tracer, number)
+    if axes > 1 and most == tracer.room:  # that of a line, of which several are too many
+        most = None
+    if most is None and axes > 1 and all(tracer.input_numbers.get(str(node.target)) for node, _ in number.terms):
+        raise tracer.error(  # fx.jit then traces again, for this number
+            "sizes of an array are NumPy's integers among the arguments",
+            "give an int of Python: f(x, int(n))",
+            count.node,
+        )
     if not tracer.is_finished:
         if most is not None and at_least(tracer, count, 0):
             return count, most
@@ -197,7 +206,7 @@ def _arange(tracer: Tracer, start: Any, stop: Any = None, step: Any = 1, dtype: 
             last = tracer.python_number(lookup("maximum")(last, 0))
         found = counted(tracer, last, lambda sizes: _arange(tracer, *sizes))
         return found if dtype is None else found.astype(dtype)
-    if any(is_traced(b) and known_value(b) is None for b in (first, last, step)):
+    if any(is_traced(b) and b.is_typed and known_value(b) is None for b in (first, last, step)):
         return _computed_range(tracer, first, last, step, dtype)
     bounds = [b if isinstance(b, (NamedDim, float)) else int(b) for b in (first, last, step)]
     return _record(tracer, "arange", *bounds, None if dtype is None else dtypes.dtype(dtype))
@@ -265,7 +274,7 @@ def _linspace(
     if not retstep:
         return values
     alone = known_value(parts) is not None and num == int(endpoint)  # a single point, without a step
-    return fresh(values), math.nan if alone else step
+    return values if isinstance(values, Masked) else fresh(values), math.nan if alone else step
 
 
 def _logspace(

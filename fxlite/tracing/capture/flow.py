@@ -38,11 +38,11 @@ MOST_UNROLLED, _MOST_INSIDE = 2000, 250
 _SURELY_LONG = 8 * MOST_UNROLLED
 #: The most rounds of an unrolled loop whose body has loops that stay loops.
 _FEW_ROUNDS = 4
-#: The most writes into parts of arrays and conditions, in all rounds, of an unrolled loop, since each becomes a kernel
-#: of its own; and the most rounds of an unrolled loop inside a loop that stays one.
+#: The most writes into parts of arrays, in all rounds, of an unrolled loop, since each becomes a kernel of its own;
+#: and the most rounds of an unrolled loop inside a loop that stays one.
 FEW_WRITES, _FEW_INSIDE = 16, 4
-#: The most rounds of an unrolled loop that reads arrays at other places than it computes, since each becomes a kernel
-#: of its own.
+#: The most rounds of an unrolled loop that reads arrays at other places than it computes, and the most conditions in
+#: all its rounds, since each becomes a kernel of its own. Which array a name is after fewer conditions is followed.
 _MANY_ROUNDS = 64
 #: Kinds of ops that templates compute if a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
@@ -370,9 +370,10 @@ def _why_kernels(calls: Sequence[Any], count: int, few_writes: int) -> str:
     if any(node.target.kind in _LARGE and _rank(node) > 1 for node in calls):
         return ""
     writes = sum(node.target.writes_part or node.target.kind == "scatter" for node in calls)
-    branches = sum(node.target is lookup("cond") for node in calls)
-    if (writes + branches) * count > FEW_WRITES or ((writes or branches) and count > few_writes):
-        return "write into arrays" if writes else "have conditions"
+    if writes * count > FEW_WRITES or (writes and count > few_writes):
+        return "write into arrays"
+    if sum(node.target is lookup("cond") for node in calls) * count > _MANY_ROUNDS:
+        return "have conditions"
     moves = count > _MANY_ROUNDS and any(node.target.kind != "pointwise" and _rank(node) for node in calls)
     return "read arrays at other places" if moves else ""
 

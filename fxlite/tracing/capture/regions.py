@@ -217,7 +217,7 @@ class Merging:
             return lambda results: one.__fx_rebuilt__([m(results) for m in makers])
         if kind == "list" and (len(one) != len(other) or any(type(part) is Maybe for part in (*one, *other))):
             return self.lists(path, one, other)
-        if tuple(keys) == tuple(more[1]) and (kind != "rows" or one.__fx_form__ == other.__fx_form__):
+        if tuple(keys) == tuple(more[1]) and (kind not in ("rows", "block") or one.__fx_form__ == other.__fx_form__):
             named = kind in pytree.NAMED
             makers = [
                 self.merged(f"{path}.{k}" if named else f"{path}[{k!r}]", v, w)

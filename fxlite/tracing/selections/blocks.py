@@ -86,6 +86,11 @@ class Block:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return product(*inputs)
+        if method == "at" and inputs[0] is self:
+            items, left = self._placed(inputs[1])
+            if left:
+                raise self.refusal(f"np.{ufunc.__name__}.at for rows", "give an index for each axis")
+            return ufunc.at(self.values, items, *inputs[2:])
         if method == "reduce" and ufunc in masked.REDUCED and inputs[0] is self:
             kwargs.setdefault("axis", 0)
             return self._reduced(masked.REDUCED[ufunc], **kwargs)
@@ -236,18 +241,38 @@ class Block:
                 self.values[where] = value
                 return
             raise self.refusal("a write of several values where a mask says")
+        items, left = self._placed(index)
+        if left:  # whole axes beside index arrays: elements outside of the spans stay
+            now = self.values[items]
+            mask, new = mask_of_all(self.values, left), fitted(value, left)
+            self.values[items] = lookup("where")(
+                mask, lookup("cast")(new, now.type.dtype) if is_traced(new) else new, now
+            )
+        else:
+            self.values[items] = value
+
+    def _placed(self, index: Any) -> tuple[tuple[Any, ...], Spans]:
+        """A subscript of this part as one of ``values``; and the spans that it leaves out, where there are index arrays
+        beside whole axes."""
         items = with_all_axes(index if isinstance(index, tuple) else (index,), self.ndim)
-        axis = -self.ndim
+        arrays = [item for item in items if item is not None and not isinstance(item, slice) and _axes_left(item)]
+        axis, left = -self.ndim, {}
         for number, item in enumerate(items):
             if item is None or (hasattr(item, "dtype") and item.dtype == bool):
                 raise self.refusal("a write where a mask of one axis says, or with None")
             if axis in self.spans:
                 is_array = not isinstance(item, slice) and _axes_left(item)
                 span = self.spans[axis]
-                place = _places(self.values, axis, span, item) if is_array else self._line(axis).place_of(item)
-                items[number] = place
+                if arrays and isinstance(item, slice) and item == slice(None):
+                    left[-1 - sum(map(_axes_left, items[number + 1 :]))] = span
+                elif is_array:
+                    items[number] = _places(self.values, axis, span, item)
+                else:
+                    items[number] = self._line(axis).place_of(item)
             axis += 1
-        self.values[tuple(items)] = value
+        if left and (len(arrays) > 1 or isinstance(arrays[0], (Masked, Block))):
+            raise self.refusal("a write at several index arrays beside an axis of computed size")
+        return tuple(items), left
 
     def __iter__(self) -> Any:
         raise self.refusal("a loop over it", "loop over positions: for i in range(n): ... x[a + i] ...")
@@ -400,6 +425,11 @@ def _places(values: Any, axis: int, span: Span, item: Any) -> Any:
     return line.place_of(places)
 
 
+def _set_part(m: Masked, index: Any, value: Any) -> None:
+    """``m[i, j] = value`` for a part along one axis."""
+    Block(m.values, {-m.after - 1: m.span})[index] = value  # type: ignore[dict-item]
+
+
 def _line(values: Any, axis: int, span: Span) -> Masked:
     """The part of values along one axis alone."""
     return Masked(values, mask_of(values.tracer, span), -axis - 1, span)
@@ -489,4 +519,11 @@ def several(x: Any, items: list[Any], subscript: Callable[..., Any], takes: bool
 
 give_operators(Block, lambda out, result, what: out.changed(result, what))
 Block.__hash__ = None  # type: ignore[assignment]
-FUNCTIONS |= {"applied": applied, "product": product, "part of axes": part, "mesh": mesh, np.outer: outer}
+FUNCTIONS |= {
+    "applied": applied,
+    "product": product,
+    "part of axes": part,
+    "set part of axes": _set_part,
+    "mesh": mesh,
+    np.outer: outer,
+}

@@ -24,7 +24,7 @@ from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.functions import padding, rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
-from fxlite.tracing.selections.blocks import made, taken_apart
+from fxlite.tracing.selections.blocks import Block, made, taken_apart
 from fxlite.tracing.selections.bounds import most_of
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, aligned, chosen, first_of, is_block
@@ -385,6 +385,9 @@ def _together(a: Any, b: Any) -> Any:
     return (_joined if isinstance(a, Masked) or isinstance(b, Masked) else np.concatenate)((a, b))
 
 
+#: The most elements of a diagonal of computed size that a matrix is made of.
+MOST_ON_A_DIAGONAL = 1024
+
 #: The most columns of rows that are sorted column by column.
 MOST_COLUMNS = 64
 
@@ -511,14 +514,15 @@ def _gathered(x: Any, sizes: Mapping[int, Any], positions: Callable[[int, Any], 
 
 
 def _computed(values: Sequence[Any]) -> list[int]:
-    return [axis for axis, value in enumerate(values) if is_traced(value)]
+    """The axes whose sizes are computed; those of patterns, which have no types, are not."""
+    return [axis for axis, value in enumerate(values) if is_traced(value) and value.is_typed]
 
 
 def tile(A: Any, reps: Any) -> Any:
     """np.tile, also with computed numbers of repetitions."""
     counts = [*map(as_known_number, reps if isinstance(reps, (tuple, list)) else (reps,))]
     if not _computed(counts):
-        return numpy_functions.tile(A, counts)
+        return numpy_functions.tile(A, counts if isinstance(reps, (tuple, list)) else counts[0])
     A = counts[_computed(counts)[0]].tracer.constant(A if is_traced(A) else np.asarray(A))
     x = numpy_functions.tile(A, [1 if is_traced(count) else count for count in counts])
     rank = value_type(x).rank
@@ -532,7 +536,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to, also to computed sizes; then the result is a copy."""
     sizes = [*map(as_known_number, shape if isinstance(shape, (tuple, list)) else (shape,))]
     if not _computed(sizes):
-        return lookup("expand")(array, tuple(sizes))
+        return lookup("expand")(array, tuple(sizes) if isinstance(shape, (tuple, list)) else sizes[0])
     tracer = sizes[_computed(sizes)[0]].tracer
     x = tracer.constant(array)
     own = [1] * (len(sizes) - x.ndim) + [shapes.for_user(d) for d in x.type.shape]
@@ -551,7 +555,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 def reshape(a: Any, *shape: Any, **options: Any) -> Any:
     """np.reshape, also to computed sizes; then the result is a copy, and a write into it leaves ``a`` in doubt."""
     sizes = [*shape[0]] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else [*shape]
-    if len(sizes) == 1 and is_traced(sizes[0]) and sizes[0].ndim:  # a list of computed numbers, as an array
+    if len(sizes) == 1 and _computed(sizes) and sizes[0].ndim:  # a list of computed numbers, as an array
         sizes = [sizes[0][n] for n in range(sizes[0].shape[0])]
     sizes = [*map(as_known_number, sizes)]
     if not _computed(sizes) or (options.get("order") or "C") != "C":
@@ -751,12 +755,23 @@ OF_MASKED.update(
         np.nonzero: nonzero,
         np.ptp: lambda a, axis=None: np.max(a, axis=axis) - np.min(a, axis=axis),
         np.bincount: bincount,
+        np.diag: lambda v, k=0: _diagonal_matrix(v, k),
         np.repeat: _repeat_of,
         np.flatnonzero: flatnonzero,
         np.argwhere: argwhere,
         np.median: lambda a, axis=None: _median(a),
     }
 )
+
+
+def _diagonal_matrix(v: Masked, k: Any) -> Any:
+    """np.diag of selected elements, of which there may not be many."""
+    m = _line(v, "np.diag")
+    size = m.values.type.shape[0]
+    if k or type(size) is not int or size > MOST_ON_A_DIAGONAL:
+        raise v.refusal("np.diag with k=, or of perhaps many elements,", "write into an array: out[i, i] = v")
+    matrix: Any = np.diag(m.values)
+    return Block(matrix, {-2: m.span, -1: m.span})  # type: ignore[dict-item]
 
 
 def _median(a: Masked) -> Any:

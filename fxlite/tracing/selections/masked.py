@@ -519,7 +519,10 @@ class Masked:
             self[self._stepped(index)] = value
             return
         self.placed("a write into x[mask]")
-        self.values[self.inside(index)] = value
+        if isinstance(index, tuple) and any(hasattr(i, "ndim") or isinstance(i, list) for i in index):
+            FUNCTIONS["set part of axes"](self, index, value)
+        else:
+            self.values[self.inside(index)] = value
 
     def _stepped(self, item: slice) -> Any:
         """Which elements a slice with a step takes."""

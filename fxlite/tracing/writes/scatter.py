@@ -28,8 +28,10 @@ from fxlite.tracing.subscript import (
     Part,
     basic_part,
     cut,
+    has_computed_step,
     items_of,
     looked_up,
+    stepped_places,
     subscript,
     with_selected_numbers,
     without_span,
@@ -187,7 +189,9 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         )
     items = items_of(index)
     if any(map(is_computed, items)):
-        if not _set_stepped(y, items, value):
+        if _is_own_part(y, items, value):
+            return  # Python's store at the end of y[a:b] += 1
+        if not _set_stepped(y, items, value, what):
             _set_span(y, items, value, what)
         return
     if any(isinstance(item, Masked) for item in items):
@@ -210,12 +214,16 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         write(y, prepared(tracer, part.x.type, value, what), part.x.steps, what)
 
 
+def _is_own_part(y: Proxy, items: list[Any], value: Any) -> bool:
+    """Whether a value is the part of ``y`` that a subscript gives."""
+    if not isinstance(value, (Masked, Block)) or value.origin is None:
+        return False
+    x, given = value.origin
+    return x is y and len(given) == len(items) and all(map(_is_like, given, items))
+
+
 def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[a:b] = value`` with computed bounds, as a write of the whole axis with np.where."""
-    if isinstance(value, (Masked, Block)) and value.origin is not None:
-        x, given = value.origin
-        if x is y and len(given) == len(items) and all(map(_is_like, given, items)):
-            return  # Python's store at the end of y[a:b] += 1
     if sum(map(is_computed, items)) > 1:
         _set_block(y, items, value, what)
         return
@@ -229,18 +237,28 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
 
 
-def _set_stepped(y: Proxy, items: list[Any], value: Any) -> bool:
-    """``y[a::n] = 0`` with a computed step, as a write of the whole axis with np.where; False for others."""
-    tracer, (number, *more) = y.tracer, [n for n, item in enumerate(items) if is_computed(item)]
+def _set_stepped(y: Proxy, items: list[Any], value: Any, what: str) -> bool:
+    """``y[a::n] = value`` with a computed step; False for others."""
+    steps = [n for n, item in enumerate(items) if has_computed_step(item)]
+    if not steps:
+        return False
+    (number, *more), tracer = steps, y.tracer
     item, around = items[number], [i for n, i in enumerate(items) if n != number]
-    if more or np.ndim(value) or not is_traced(item.step) or not at_least(tracer, item.step, 1):
-        return False
-    if not all(isinstance(i, (int, slice)) or (is_traced(i) and not i.type.shape) for i in around):
-        return False
-    size = y.type.shape[number]
+    if more or any(map(is_computed, around)) or any(i is None or i is Ellipsis for i in items[:number]):
+        raise tracer.error(
+            "a write into a slice with a computed step beside another computed one cannot be traced",
+            "write row by row: for i in range(a, b): y[i, c::n] = ...",
+        )
+    size = shapes.for_user(y.type.shape[number])
+    if isinstance(value, Masked) or np.ndim(value):
+        set_item(y, (*items[:number], stepped_places(tracer, item, size), *items[number + 1 :]), value)
+        return True
+    step = item.step  # the whole axis with np.where, which needs no positions
+    if not at_least(tracer, step, 1):
+        step = tracer.unless(step, step < 1, ValueError("a computed step of a slice must be positive"))
     span, places = span_of(tracer, slice(item.start, item.stop), size), counting(tracer, size)
     first = span.first if at_least(tracer, span.first, 0) else np.maximum(span.first, 0)
-    at = (places >= first) & (places < span.last) & ((places - first) % item.step == 0)
+    at = (places >= first) & (places < span.last) & ((places - first) % step == 0)
     whole = (*items[:number], slice(None), *items[number + 1 :])
     now = y[whole]
     axis = sum(isinstance(i, slice) for i in items[:number])
