@@ -124,6 +124,7 @@ def stepped_places(tracer: Tracer, item: slice, size: Any) -> Masked:
 
 
 def has_computed_step(item: Any) -> bool:
+    """Whether an item of a subscript is a slice with a computed step."""
     return isinstance(item, slice) and is_traced(item.step)
 
 
