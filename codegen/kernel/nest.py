@@ -170,7 +170,7 @@ class Nest:
         elif self.shapes:
             reduced, _ = inside(reduced, self._named, frozenset(), self._number)
         variables = _innermost_last(reduced)
-        if level == 0 and self._is_divided(node, reduced):
+        if level == 0 and self._is_divided(node, reduced, variables[0]):
             divided = self._in_parts(reduced, variables)
             self._remember(node, divided, level)
             return divided
@@ -212,12 +212,14 @@ class Nest:
         self._remember(node, result, level)
         return result
 
-    def _is_divided(self, node: Reduction, reduced: Reduction) -> bool:
+    def _is_divided(self, node: Reduction, reduced: Reduction, first: Var) -> bool:
         """Whether threads share a reduction outside of all loops: it is long, or may be, and cannot fail."""
         if not self.lanes or self.finite is not None or id(node) in self.kept or id(node) in self.whole:
             return False
         extents = [v.extent for v in reduced.variables]
         if COMBINATIONS[node.kind].positions or any(e.variables() for e in extents):
+            return False
+        if first not in expr.free_variables(reduced.body):
             return False
         if any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(reduced.body)):
             return False
@@ -237,7 +239,7 @@ class Nest:
             rest = first.extent - size * PARTS
         dtype = wider(computed) if is_long(node) else computed
         totals, total, start = fresh_local(dtype, "_totals"), fresh_local(dtype, "_a"), neutral(node.kind, dtype)
-        part, place = (expr.fresh_var(parts, "part") for _ in range(2))
+        part, place = (Given(expr.fresh_var(parts, "part").name, parts, Index.of(0)) for _ in range(2))
 
         def reduced(nest: Nest, at: Index, extent: Index, dtype: DType) -> Expr:
             here = expr.fresh_var(extent)
@@ -250,7 +252,6 @@ class Nest:
         length = size
         if size.constant is None:
             length = extremum("max", extremum("min", size, first.extent - size * part), Index.of(0))
-            length = named(inner.levels[-1], length, "_count")
         found = reduced(inner, size * part, length, dtype)
         of_part, of_place = (Local(dtype, totals.name, (Index.of(v),)) for v in (part, place))
         before += [

@@ -363,6 +363,9 @@ def _trips(extent: Index) -> Index:
     if isinstance(least, Extremum) and expr.run_time_values((least.a,)):  # a part of the remaining extent
         kept = {m: c for m, c in least.b.terms.items() if all(isinstance(a, DimVar) for a in m)}
         return _trips(Index(kept)) if kept else Index.of(1)
+    sizes = {m: c for m, c in extent.terms.items() if not expr.run_time_values((Index({m: c}),))}
+    if len(sizes) < len(extent.terms):
+        extent = Index({m: c for m, c in sizes.items() if c > 0} or {(): 1})
     whole = Index.of(0)
     for monomial, count in extent.terms.items():  # x // 16 * 16 is about x
         term = Index({monomial: count})
@@ -375,12 +378,7 @@ def _trips(extent: Index) -> Index:
     upper = whole.upper()
     if upper is not None:
         return upper
-    if whole.variables():
-        return Index.of(1)
-    if not expr.run_time_values((whole,)):
-        return whole
-    of_sizes = {m: c for m, c in whole.terms.items() if c > 0 and not expr.run_time_values((Index({m: c}),))}
-    return Index(of_sizes) if of_sizes else Index.of(1)
+    return Index.of(1) if whole.variables() else whole
 
 
 def _leading(work: Index) -> Index:

@@ -20,7 +20,7 @@ from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, f
 from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Cast, Expr, Load, Local, MultiIndex, Reduction
-from fxlite.scalar.index import Index, Value, Var, extremum, product
+from fxlite.scalar.index import Given, Index, Value, Var, extremum, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
 
@@ -194,7 +194,8 @@ def sum_in_lanes(
 
     def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
-        return [*(moved(s, env) for s in levels[-1]), _plus(target, expr.substitute_index(body, env))]
+        value = expr.cast(expr.substitute_index(body, env), target.dtype)
+        return [*(moved(s, env) for s in levels[-1]), _plus(target, value)]
 
     def added(inside: Sequence[Stmt]) -> list[Stmt]:
         joining, value = lanes.joined(partial(_binary, "add"))
@@ -384,6 +385,9 @@ class Columns:
         enough = extremum("min", row // least, Index.of(TASKS if most > least else 1))
         turns = extremum("max", extremum("max", enough, (row + most - 1) // most), Index.of(1))
         before: list[Stmt] = []
+        upper = row.upper()
+        if upper is not None and upper.constant is not None and upper.constant <= least:
+            return Columns(Index.of(0), row, upper.constant)
         if row.constant is not None and turns.constant is not None:
             if turns.constant == 1:
                 return Columns(Index.of(0), row, row.constant)
@@ -471,6 +475,9 @@ def sum_of_rows(
     stores one of them; ``kind`` is that of the loop over parts of the row; ``of_row`` wraps the loop that adds a row
     in what it needs."""
     columns = Columns.of(along, MOST_COLUMNS, PAGE // computed.itemsize)
+    around = [v for one in order for v in one.extent.variables() if isinstance(v, Given)]  # of loops of the program
+    is_repeated = bool(around) or (kind != "parallel" and result is None)
+    is_kept = is_repeated and is_product(body, along, order)
     is_plain = of_row is None and not any(v.extent.variables() for v in order)
     if kind == "parallel" and columns.turn is None and is_plain:
         numbers = product(v.extent for v in order) * columns.size
@@ -496,7 +503,7 @@ def sum_of_rows(
             return [row(step)] if of_row is None else of_row({last: places[0]}, row(step))
 
         if of_row is None and reads_much(body):
-            return columns.rows(start, count, computed, added, kind != "parallel" and is_product(body, along, order))
+            return columns.rows(start, count, computed, added, is_kept)
         one = expr.fresh_var(count)
         return [For(one, tuple(added([start + Index.of(one)])))]
 
@@ -543,11 +550,11 @@ def _rows_in_parts(
     statements: list[Stmt] = []
     parts = named(statements, parts, "_parts")
     rows = named(statements, (first.extent + parts - 1) // parts, "_size")
-    part, place, column = expr.fresh_var(parts, "part"), expr.fresh_var(parts, "part"), expr.fresh_var(size, "lane")
-    totals, total, zero = fresh_local(wide, "_totals"), fresh_local(wide, "_a"), expr.const(0, wide)
+    part, place, column = (expr.fresh_var(n, w) for n, w in ((parts, "part"), (parts - 1, "part"), (size, "lane")))
+    totals, zero = fresh_local(wide, "_totals"), expr.const(0, wide)
 
-    def of_part(at: Var, column: Index) -> Local:
-        return Local(wide, totals.name, (Index.of(at) * size + column,))
+    def of_part(at: Index, column: Index) -> Local:
+        return Local(wide, totals.name, (at * size + column,))
 
     inside: list[Stmt] = []
     count = extremum("max", extremum("min", rows, first.extent - rows * part), Index.of(0))
@@ -555,16 +562,17 @@ def _rows_in_parts(
     moved = expr.substitute_index(body, {first: rows * part + Index.of(here)})
 
     def kept(column: Index, value: Expr) -> Stmt:
-        return Assign(of_part(part, column), value)
+        return Assign(of_part(Index.of(part), column), value)
 
     inside += sum_of_rows([here, *others], along, moved, computed, kept, "serial", result=wide)
-    joined = For(place, (_plus(total, of_part(place, Index.of(column))),), "reduce")
-    done = store(Index.of(column), expr.cast(total, computed))
+    whole, other = of_part(Index.of(0), Index.of(column)), of_part(Index.of(place) + 1, Index.of(column))
+    done = store(Index.of(column), expr.cast(whole, computed))
     return [
         *statements,
         Alloc(totals.name, wide, zero, PARTS * size, None if parts.constant else parts * size),
         For(part, tuple(inside), "parallel"),
-        For(column, (Alloc(total.name, wide, zero), joined, done), "simd"),
+        For(place, (For(column, (_plus(whole, other),), "lanes"),), "serial"),
+        For(column, (done,), "lanes"),
     ]
 
 

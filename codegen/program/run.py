@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fxlite.base.errors import CodegenError, FxliteError
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Kernel, Let, Stmt, Store
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Kernel, Let, Stmt, Store, statements
 from fxlite.codegen.kernel.lower import buffer_name, index_of
 from fxlite.codegen.program.control import BodyPlan, ControlPlan
 from fxlite.codegen.program.program import Program
@@ -234,6 +234,13 @@ def _depth(body: Sequence[Stmt]) -> int:
     return deepest
 
 
+def _fills_an_array(s: For) -> bool:
+    """Whether each iteration of a loop over a grid assigns an element of a local array of its own, which holds
+    elements one by one."""
+    targets = (t.target for t in statements(s.body) if isinstance(t, Assign))
+    return any(s.var in i.variables() for target in targets for i in target.index)
+
+
 class _Runner:
     def __init__(self, kernel: Kernel, buffers: dict[str, Any], env: dict[str, Any]) -> None:
         self.kernel = kernel
@@ -284,7 +291,7 @@ class _Runner:
             return step < extent if mask is None else (step < extent) & mask
 
         steps = np.arange(0, int(extent.max(initial=0)), s.step)
-        if s.kind in _GRID:
+        if s.kind in _GRID and not _fills_an_array(s):
             shape = [1] * self.axes
             shape[axis] = -1
             self.env[s.var.name] = grid = steps.reshape(shape)

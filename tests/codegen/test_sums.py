@@ -16,7 +16,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.types import dtypes
-from tests.oracle import RUNGS
+from tests.oracle import RUNGS, agree
 
 Array = np.ndarray[Any, Any]
 
@@ -266,6 +266,9 @@ def test_threads_share_reductions_outside_of_loops(dtype: str, shape: tuple[int,
 
 
 def test_long_reductions_are_divided() -> None:
+    x = np.random.default_rng(1).standard_normal((2500, 60)).astype("f4")
+    agree(lambda x: (x.sum(), x.max(), (x > 0).sum(), x.sum(0), x[:, ::2].mean()), x)
+    agree(lambda x: (x.sum(), x.max(), (x > 0).sum(), x[:, ::2].mean()), x, types=["f32[N,C]"])
     for function in (lambda x: x.sum(), lambda x: x.max(), lambda x: (x > 0).sum(), lambda x: x.sum(0)):
         for type_, divided in (("f32[9000,64]", True), ("f32[N,64]", True), ("f32[30,64]", False)):
             source = "".join(fx.compile(function, x=type_).sources.values())

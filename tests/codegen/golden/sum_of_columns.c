@@ -4,7 +4,7 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t C, int6
     int n_threads) {
     const int64_t parts = fx_max(fx_max(fx_min(C / 1024, 8), (C + 4095) / 4096), 1);
     const int64_t width = fx_max(fx_floor_div(C - 1, parts) + 1, 1);
-    #pragma omp parallel for num_threads(n_threads) if (C*N >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (C*N*2 >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
         const int64_t count = fx_min(width, C - width*part);
         double wide[4096];

@@ -7,31 +7,31 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N, in
     for (int64_t e = 0; e < parts; ++e) totals[e] = 0.0;
     #pragma omp parallel for num_threads(n_threads) if (N*6 >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < parts; ++part) {
-        const int64_t count = fx_max(fx_min(size, N - size*part), 0);
         double total = 0.0;
-        if (count < 16) {
-            for (int64_t rest = 0; rest < count; ++rest) {
+        if (fx_max(fx_min(size, N - size*part), 0) < 16) {
+            for (int64_t rest = 0; rest < fx_max(fx_min(size, N - size*part), 0); ++rest) {
                 const double t0 = x[size*part + rest];
                 total += t0 * t0;
             }
         }
-        if (count >= 16) {
+        if (fx_max(fx_min(size, N - size*part), 0) >= 16) {
             double wide = 0.0;
             double left = 0.0;
-            for (int64_t block = 0; block < count; block += 1024) {
+            for (int64_t block = 0; block < fx_max(fx_min(size, N - size*part), 0); block += 1024) {
                 double lanes[16] = {0};
                 double others = 0.0;
-                const int64_t count1 = fx_floor_div(fx_min(1024, count - block), 16)*16;
-                for (int64_t block1 = 0; block1 < count1; block1 += 16) {
+                const int64_t count = fx_floor_div(fx_min(1024,
+                    fx_max(fx_min(size, N - size*part), 0) - block), 16)*16;
+                for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
                     for (int64_t lane = 0; lane < 16; ++lane) {
                         const double t0 = x[size*part + block + block1 + lane];
                         lanes[lane] += t0 * t0;
                     }
                 }
-                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024, count - block), 16);
-                    ++rest) {
-                    const double t0 = x[size*part + block + count1 + rest];
+                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024,
+                    fx_max(fx_min(size, N - size*part), 0) - block), 16); ++rest) {
+                    const double t0 = x[size*part + block + count + rest];
                     others += t0 * t0;
                 }
                 #pragma omp simd
