@@ -726,8 +726,8 @@ def updated(x, at, values):
 
 
 def scattered(x, index, source, axis, mode):
-    """The places of an array to which ``index`` means to write along an axis, as an index of all its axes, and what
-    is written; without what is out of range if the mode is "drop"."""
+    """The places that ``index`` means along an axis, as an index of all axes, and what is written
+    there; without what is out of range if the mode is "drop"."""
     at = list(np.indices(index.shape, sparse=True))
     at[axis] = index
     if mode == "drop":

@@ -120,8 +120,8 @@ def gather(x, index, axis):
 
 
 def scattered(x, index, axis, mode):
-    """An array that is scattered into along an axis, and positions that count from the start. If the mode is "drop",
-    the array is longer by one place, for all that is out of range."""
+    """An array that is scattered into along an axis, and positions that count from the start. If
+    the mode is "drop", the array is longer by one place, for all that is out of range."""
     size = x.shape[axis]
     index = wrapped(index, size)
     if mode == "raise":
