@@ -358,7 +358,9 @@ def _smallest(node: Node, before: Node) -> Node:
     another value."""
     while len(node.users) == 1 and node.op == "call_function":
         (reader,) = node.users
-        if not (node.target.kind == "gather" and reader.target.kind == "gather" and reader.args[0] is node):
+        if reader.op != "call_function" or reader.target.kind != "gather" or node.target.kind != "gather":
+            break
+        if reader.args[0] is not node:
             break
         if not (reader < before and reader.type.rank < node.type.rank):
             break
