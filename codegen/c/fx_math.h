@@ -597,6 +597,59 @@ FX_FN float fx_tan_f32(float x) {
     return fx_float_from_bits(fx_bits_f32(y) ^ (fx_bits_f32(x) & 0x80000000u));
 }
 
+/* The sine and cosine of a row of numbers, in place. Below 2^16, x - n pi/2 takes three products in
+   float (W. J. Cody and W. Waite, 1980): those of n with the first two parts of pi/2 are exact. */
+#if defined(__FMA__) || defined(__FP_FAST_FMAF)
+FX_FN uint32_t fx_near_quadrant(float x, float *rest) {
+    float turns = x * 0.636619772f + 12582912.0f; /* rounded: 1.5 * 2^23 */
+    float n = turns - 12582912.0f;
+    float r = fmaf(n, -0x1.921fbp+0f, x);
+    r = fmaf(n, -0x1.5110b4p-22f, r);
+    *rest = fmaf(n, -0x1.846988p-48f, r);
+    return fx_bits_f32(turns);
+}
+#else
+FX_FN uint32_t fx_near_quadrant(float x, float *rest) {
+    double turns = (double)x * 0x1.45f306ep-1, rounder = turns + FX_ROUNDER_F64;
+    turns = turns - (rounder - FX_ROUNDER_F64) + (double)x * -0x1.b1bbead603d8bp-32;
+    *rest = (float)(turns * 1.5707963267948966);
+    return fx_low_bits_f64(rounder);
+}
+#endif
+
+FX_FN int fx_all_near_f32(const float *row, int64_t count) {
+    int far = 0;
+    for (int64_t i = 0; i < count; ++i) far |= fabsf(row[i]) > 65536.0f;
+    return !far;
+}
+
+FX_FN void fx_sin_row_f32(float *row, int64_t count) {
+    if (!fx_all_near_f32(row, count)) {
+        for (int64_t i = 0; i < count; ++i) row[i] = fx_sin_f32(row[i]);
+        return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        float r, x = row[i];
+        uint32_t n = fx_near_quadrant(x, &r);
+        float y = (n & 1u) != 0u ? fx_cos_polynomial(r) : fx_sin_polynomial(r);
+        y = fx_float_from_bits(fx_bits_f32(y) ^ (n & 2u) << 30);
+        row[i] = x == 0.0f ? x : y; /* -0 stays -0 */
+    }
+}
+
+FX_FN void fx_cos_row_f32(float *row, int64_t count) {
+    if (!fx_all_near_f32(row, count)) {
+        for (int64_t i = 0; i < count; ++i) row[i] = fx_cos_f32(row[i]);
+        return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        float r;
+        uint32_t n = fx_near_quadrant(row[i], &r);
+        float y = (n & 1u) != 0u ? fx_sin_polynomial(r) : fx_cos_polynomial(r);
+        row[i] = fx_float_from_bits(fx_bits_f32(y) ^ ((n + 1u) & 2u) << 30);
+    }
+}
+
 /* x^y = 2^(y log2 |x|) in double, so that 3^2 is 9. With x = 2^n (1 + f) and s = f / (2 + f),
    log2(1 + f) = s P(s^2) [log2]; 2^r = 1 + r Q(r) [exp2]. The special cases are those of C and
    IEEE 754: the logarithms of 0, infinity and NaN are as if n were these. */

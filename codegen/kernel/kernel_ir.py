@@ -19,7 +19,7 @@ from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import Given, Index, Var
 from fxlite.types.dtypes import DType
 
-LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes", "transpose")
+LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes", "transpose", "row")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class For:
     """``for var in range(0, var.extent, step)``. Kinds: ``parallel``: iterations are independent and may
     run on any thread; ``simd``: independent, and adjacent in memory; ``lanes``: a short loop of constant
     extent over the elements of a local array; ``transpose``: with the one loop in it, copies a square of a
-    buffer into a local array, transposed; ``independent``: like parallel, but C runs it in order;
+    buffer into a local array, transposed; ``row``: applies a function to all
+    elements of a local array; ``independent``: like parallel, but C runs it in order;
     ``reduce``: in any order, because the last statement adds to a total; ``serial``: in order."""
 
     var: Var

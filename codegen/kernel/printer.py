@@ -337,6 +337,8 @@ class CPrinter:
         pad = "    " * depth
         if s.kind == "transpose" and (copied := self._transposed(s)):
             return [f"{pad}{copied}"]
+        if s.kind == "row":
+            return [f"{pad}{self._row(s)}"]
         step = f"{s.var.name} += {s.step}" if s.step != 1 else f"++{s.var.name}"
         start, ctype = "0", self.index_type
         if isinstance(s, Range):
@@ -348,6 +350,13 @@ class CPrinter:
             start, rest = head.split("; ", 1)
             lines, head = [*lines, f"{start};"], f"{pad}     {rest}"
         return [*lines, head + " {", *self.block(s.body, depth + 1), f"{pad}}}"]
+
+    def _row(self, s: For) -> str:
+        """The call that applies a function to a local array."""
+        (applied,) = s.body
+        assert isinstance(applied, Assign) and isinstance(applied.value, Apply)
+        name, dtype = applied.value.function, applied.target.dtype
+        return f"fx_{name}_row_{dtype.name}({applied.target.name}, {self.bare(s.var.extent)});"
 
     def _transposed(self, s: For) -> str:
         """The call that copies a square; empty if it does not support the type of the elements (`tiles/matrix.h`)."""

@@ -39,6 +39,7 @@ from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread, u
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
+from fxlite.codegen.kernel.row_functions import rows_of_functions
 from fxlite.codegen.kernel.sums import COLUMNS, Columns
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
@@ -104,6 +105,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if lanes:
         value = _computed_once(nest, space, value, store, output)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
+    if body is None and lanes and not has_parts:
+        body = rows_of_functions(space, value, store, output.name, nest)
     if body is None:
         if lanes and not has_parts:
             value = _in_tables(nest, space, value)

@@ -161,7 +161,9 @@ def _weak(reader: Reader) -> Any:
 
 
 #: Facts of a record that are facts of the scalar function that it defines.
-_OF_FUNCTION = frozenset(("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost", "calls"))
+_OF_FUNCTION = frozenset(
+    ("operator", "cost", "cancels", "keeps", "of_bools", "halves", "complex_cost", "calls", "rows")
+)
 
 
 def elementwise(
@@ -541,8 +543,10 @@ unary(
     unless=_reciprocal_root_of_halves,
     samples=float_samples(0.01, 100),
 )
-unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, samples=float_samples(-9, 9))
-unary("cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, samples=float_samples(-9, 9))
+unary("sin", np.sin, "Sine of x in radians.", onnx="Sin", cost=8, ulp=1.6, rows=("f32",), samples=float_samples(-9, 9))
+unary(
+    "cos", np.cos, "Cosine of x in radians.", onnx="Cos", cost=8, ulp=1.6, rows=("f32",), samples=float_samples(-9, 9)
+)
 unary("tan", np.tan, "Tangent of x in radians.", onnx="Tan", cost=8, ulp=3.7, samples=float_samples(-1.4, 1.4))
 unary("sinh", np.sinh, "Hyperbolic sine.", onnx="Sinh", cost=8, ulp=2.0, samples=float_samples(-5, 5))
 unary("cosh", np.cosh, "Hyperbolic cosine.", onnx="Cosh", cost=8, ulp=1.6, samples=float_samples(-5, 5))

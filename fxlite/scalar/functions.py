@@ -47,6 +47,9 @@ class Function:
     complex_cost: int = 2
     #: The float types for which C calls its library for one number at a time; for others it is SIMD code.
     calls: tuple[str, ...] = ()
+    #: The float types for which C computes a row at a time, by ``fx_NAME_row_DTYPE``, if there are no large numbers in
+    #: it in less time.
+    rows: tuple[str, ...] = ()
 
     def operations(self, operand: DType) -> int:
         """The number of operations on real numbers that it takes for operands of a dtype."""
