@@ -20,6 +20,7 @@ from typing import Any
 from fxlite.base.errors import CodegenError, number_of
 from fxlite.codegen.c.interchange import columns_first, rows_first
 from fxlite.codegen.c.tiles.library import macros
+from fxlite.codegen.kernel.carry import carried_elements, recurrences_first
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
 from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store, statements
 from fxlite.codegen.kernel.lower import buffer_name
@@ -197,6 +198,8 @@ class _Function:
             head, checks = [f"{pad}{start} {{"], []
             before, after = self._held(plan, pad)
             lines += before
+        if not after:
+            lines += self._carried(plan, pad)
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
         if self.printer.uses_error:
             inner += checks
@@ -220,6 +223,29 @@ class _Function:
         (line,) = self.printer.block((store,), 0)
         element, _, name = line.removesuffix(";").partition(" = ")
         return [f"{pad}{store.value.dtype.c_name} {name} = {element};"], [pad + line]
+
+    def _carried(self, plan: ControlPlan, pad: str) -> list[str]:
+        """Lines before a loop, whose iterations then have at hand what the one before computed."""
+        body, number = plan.bodies["body_fn"], known_index(plan.index)
+        program, iteration = body.program, None if number is None else number.single_atom
+        if program.apart or any(g.kind != "loops" or g.anchor for g in program.groups):
+            return []
+        made, lines = self._brought(program), list[str]()
+        ready = {buffer_name(n) for n in plan.carried if not n.type.rank}
+        pairs = [(n, r) for n, r in zip(plan.carried, body.results) if n.type.rank]
+        if isinstance(iteration, Given) and all(self._place(program, r) == buffer_name(n) for n, r in pairs):
+            found, made = carried_elements(made, self.printer.shapes, self.printer.place, iteration)
+            for each in found:
+                text = self.printer.value(each.first)
+                if not iteration.least < iteration.extent:  # then the element may not exist
+                    text = (
+                        f"{self.printer.index(iteration.least)} < {self.printer.index(iteration.extent)} ? {text} : 0"
+                    )
+                lines.append(f"{pad}{each.variable.dtype.c_name} {each.variable.name} = {text};")
+                ready.add(each.variable.name)
+        kernels = recurrences_first(made, ready, self.printer.place)
+        self.made |= {id(group): kernel for group, kernel in zip(program.groups, kernels)}
+        return lines
 
     def _rows_first(self, body: BodyPlan, carried: Sequence[Node], node: Node, head: str, depth: int) -> list[str]:
         """The lines of a loop whose arrays are processed row by row; none if that is impossible or no faster."""
