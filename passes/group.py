@@ -465,6 +465,8 @@ class _Grouping:
             outer = [v for v in found.space if v.extent.constant != 1]
             prefix = outer[: len(used.intersection(outer))]
             broadcast = not inner and set(prefix) != used.intersection(outer)
+            if inner and found.anchor is None and any(m.target.kind == "contraction" for m in found.members):
+                broadcast = not used.issuperset(outer)  # a product's sums are computed for each of its elements
             if broadcast and not cheap:
                 return False
         return True

@@ -241,3 +241,18 @@ def test_a_small_table_that_is_looked_up_is_computed_once(table: str, kernels: i
     agree(program, rng.standard_normal(64), rng.integers(-64, 64, 200), types=["f64[64]", "i64[N]"])
     assert len(fx.compile(program, table, "i64[N]").kernels) == kernels
     assert len(fx.compile(program, "f64[64]", "i64[5]").kernels) == 1
+
+
+def test_what_a_product_reads_is_not_computed_for_each_of_its_elements() -> None:
+    """Also where the expensive part of it is not what the product reads itself."""
+
+    def gradient(x: Any, w: Any, y: Any) -> Any:
+        return x.T @ (1 / (1 + np.exp(-(x @ w))) - y)
+
+    rng = np.random.default_rng(5)
+    given = rng.standard_normal((40, 6)), rng.standard_normal(6), rng.standard_normal(40)
+    agree(gradient, *given, types=["f64[N,K]", "f64[K]", "f64[N]"])
+    for types in (["f64[400,6]", "f64[6]", "f64[400]"], ["f64[N,K]", "f64[K]", "f64[N]"]):
+        groups = group(passes.decompose(fx.symbolic_trace(gradient, *types)))
+        (product,) = (found for found in groups if found.root.target.name == "matmul" and found is groups[-1])
+        assert not [m for m in product.members if m.target.name in ("exp", "div")]
