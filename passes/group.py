@@ -272,7 +272,7 @@ def _steps_of_places(node: Node, known: dict[Node, int]) -> int:
     return known[node]
 
 
-def _is_one_place(node: Node) -> bool:
+def is_one_place(node: Node) -> bool:
     """True for a slice at one computed place of an axis: it is read in place, as a view is."""
     index = node.arguments.get("index") if node.target.looks_up and node.target.kind == "gather" else None
     return isinstance(index, Node) and index.type.rank == 0
@@ -361,7 +361,7 @@ class _Grouping:
             return False
         if any(g.kind == "control" for g in groups):
             return self._take_constant(node, groups)
-        is_in_place = node.target.kind == "view" or _is_one_place(node)
+        is_in_place = node.target.kind == "view" or is_one_place(node)
         most = MOST_MEMBERS * 2 if is_in_place else MOST_MEMBERS  # all of what is read of is not stored for an element
         if any(len(g.members) >= most for g in groups):
             return False

@@ -26,7 +26,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph
 from fxlite.ops.op import lookup
-from fxlite.passes.group import group
+from fxlite.passes.group import group, is_one_place
 from fxlite.passes.inside import control_nodes
 
 #: Kinds of ops that a kernel computes wherever their elements are read.
@@ -56,6 +56,8 @@ def _joined(node: Node) -> SubGraph | None:
         return None
     if not all(call.target.kind in _FUSED and not call.target.writes_part for call in body.calls):
         return None
+    if any(call.target.kind == "gather" and not is_one_place(call) for call in body.calls):
+        return None  # an element of the first round would be computed again wherever it is looked up
     if not all(result.op == "call_function" and result.type.rank for result in body.results):
         return None
     if _kernels(body) != len(body.results):

@@ -57,6 +57,14 @@ def counted(x: Any) -> Any:
     return x * total
 
 
+def looked_up(x: Any) -> Any:
+    """An element of a round is looked up by several of the next one, at places that are computed."""
+    places = (x[0] * 30).astype(np.int64) % len(x)
+    for k in range(20):
+        x = np.maximum(x, x[places] * 0.5 + k)
+    return x
+
+
 def in_place(x: Any) -> Any:
     for k in range(1, 20):
         x[k] = x[k - 1] + x[:, k]
@@ -75,7 +83,7 @@ def test_two_rounds_are_one(program: Callable[..., Any], rounds: list[int]) -> N
     assert _rounds(program, "f64[30,30]")[: len(rounds)] == rounds
 
 
-@pytest.mark.parametrize("program", [of_many_places, counted, in_place, both])
+@pytest.mark.parametrize("program", [of_many_places, counted, in_place, both, looked_up])
 def test_other_loops_stay(program: Callable[..., Any]) -> None:
     agree(program, X, loops="keep")
     assert _rounds(program, "f64[30,30]")[0] in (16, 19, 20)
