@@ -230,6 +230,8 @@ class _Function:
         program, iteration = body.program, None if number is None else number.single_atom
         if program.apart or any(g.kind != "loops" or g.anchor for g in program.groups):
             return []
+        if any(isinstance(s, For) for g in program.groups for s in statements(self._lowered(g).body)):
+            return []
         made, lines = self._brought(program), list[str]()
         ready = {buffer_name(n) for n in plan.carried if not n.type.rank}
         pairs = [(n, r) for n, r in zip(plan.carried, body.results) if n.type.rank]

@@ -91,7 +91,7 @@ def _with_variable(
             value = expr.transform(statement.value, held)
             if is_stored and reads > known:
                 return None  # the variable has the element of this iteration by then
-            if statement is store:
+            if isinstance(statement, Store) and statement.index and place(statement.buffer) == array:
                 is_stored = True
                 body += [Assign(variable, value), replace(statement, value=variable)]
             else:

@@ -40,6 +40,16 @@ def table(a: Any, b: Any) -> Any:
     return best
 
 
+def two_of_a_kind(x: Any) -> Any:
+    """Two arrays, each of which is read where the iteration before stored it."""
+    c, d = np.zeros_like(x), x.copy()
+    for i in range(1, len(x)):
+        m = 1 / (2 - 0.5 * c[i - 1])
+        c[i] = 0.3 * m
+        d[i] = (x[i] - 0.5 * d[i - 1]) * m
+    return c, d
+
+
 def oscillator(x: Any) -> Any:
     """Numbers that a loop carries."""
     position, speed, places = 1.0, 0.0, np.zeros_like(x)
@@ -66,7 +76,7 @@ def at_computed_places(x: Any) -> Any:
     return y
 
 
-PROGRAMS: list[Callable[..., Any]] = [smoothed, swept_back, oscillator, two_back, at_computed_places]
+PROGRAMS: list[Callable[..., Any]] = [smoothed, swept_back, two_of_a_kind, oscillator, two_back, at_computed_places]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
