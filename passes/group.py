@@ -492,9 +492,8 @@ class _Grouping:
             value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
             applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
             # A value that is quantized once takes a quarter of the memory.
-            is_joined = (
-                node.target.name == "concat" and len(node.args[0]) <= MOST_READS
-            )  # each part gets loops of its own
+            # Each part of a concatenation gets loops of its own.
+            is_joined = node.target.name == "concat" and len(node.args[0]) <= MOST_READS
             known = (len(applied) > 4 and not is_joined) or any(
                 FUNCTIONS[e.function].cost > 1 or e.function == "saturate" for e in applied
             )

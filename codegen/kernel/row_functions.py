@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import Nest
+from fxlite.codegen.kernel.sums import named
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Expr, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import Index, Value, Var, extremum
-from fxlite.types import dtypes
+from fxlite.scalar.index import Index, Var, extremum
 
 BLOCK = 256
 """Numbers of a row that are computed together: they stay in the first-level cache."""
@@ -57,12 +57,9 @@ def rows_of_functions(
         return None
     column = space[-1]
     block = expr.fresh_var((column.extent + (BLOCK - 1)) // BLOCK)
-    count = extremum("min", BLOCK, column.extent - Index.of(block) * BLOCK)
     blocks = nest.within([*space[:-1], block])
-    if count.constant is None:
-        number = fresh_local(dtypes.int64, "_count")
-        blocks.levels[-1].append(Let(number.name, expr.index_value(count)))
-        count = Index.of(Value(number))
+    least = extremum("min", BLOCK, column.extent - Index.of(block) * BLOCK)
+    count = named(blocks.levels[-1], least, "_count")
     rows: list[Local] = []
     for call in found:
         row, lane = fresh_local(call.dtype, "_row"), expr.fresh_var(count, "lane")

@@ -473,7 +473,7 @@ def sum_of_rows(
     """Sums over ``order`` for all elements of a row with the variable ``along``, whose operands are adjacent:
     :data:`SERIAL` rows are added in their own type, and their sums are added to wide ones. ``store(column, sum)``
     stores one of them; ``kind`` is that of the loop over parts of the row; ``of_row`` wraps the loop that adds a row
-    in what it needs."""
+    in what it needs. Sums are stored as a ``result``, by default as numbers of their own type."""
     columns = Columns.of(along, MOST_COLUMNS, PAGE // computed.itemsize)
     around = [v for one in order for v in one.extent.variables() if isinstance(v, Given)]  # of loops of the program
     is_repeated = bool(around) or (kind != "parallel" and result is None)

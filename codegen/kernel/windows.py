@@ -200,9 +200,8 @@ def _inside(
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
     several = not checks and _takes_several_rows(window, elements)
-    columns = Columns.of(
-        expr.fresh_var(last - first), *((MOST_COLUMNS, PAGE // dtype.itemsize) if several else (COLUMNS,))
-    )
+    most, least = (MOST_COLUMNS, PAGE // dtype.itemsize) if several else (COLUMNS, COLUMNS)
+    columns = Columns.of(expr.fresh_var(last - first), most, least)
     totals = fresh_local(dtype, "_a")
 
     def row(makes: Sequence[_Stored], bounds: Sequence[Index] = ()) -> For:
@@ -395,7 +394,7 @@ def _loops(variables: Sequence[Var], statements: list[Stmt]) -> list[Stmt]:
 
 def _takes_several_rows(window: _Window, elements: Sequence[_Element]) -> bool:
     """Whether several rows are combined at a time, which reads memory faster: there are many, the order does not
-    matter, and little is computed of each number, as of integers (a maximum of floats looks for NaN)."""
+    matter, and little is computed of each number."""
     if window.column is not None or window.row_conditions or not window.rows or any(bounds for _, bounds in elements):
         return False
     is_many = (window.rows[-1].extent.constant or 2 * ROWS) >= 2 * ROWS

@@ -261,8 +261,8 @@ class Taps(Panels):
 
     @property
     def transposes(self) -> bool:
-        """Whether tiles become rows of pixels before they are stored, unless a row has few of them: these are stored
-        one by one."""
+        """Whether tiles become rows of pixels before they are stored. Pixels of a row that has few are stored one by
+        one."""
         return self.turned and (is_pointwise(self.spec) or not self.out_w <= FEW_PIXELS)
 
     def declare_tile(self) -> None:
@@ -350,12 +350,6 @@ class RunTaps(Taps):
     def note(self) -> str:
         note = f"{super().note()}\nPixels are read in runs of {self.length}"
         return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
-
-    @property
-    def transposes(self) -> bool:
-        """Whether tiles become rows of pixels before they are stored, unless a row has few of them: these are stored
-        one by one."""
-        return self.turned and (is_pointwise(self.spec) or not self.out_w <= FEW_PIXELS)
 
     def declare_tile(self) -> None:
         if self.is_narrow:
