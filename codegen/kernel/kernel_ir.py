@@ -177,7 +177,9 @@ def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
 
 def expressions(statement: Stmt) -> tuple[Expr, ...]:
     """The expressions of a statement itself (not those of statements inside it)."""
-    if isinstance(statement, (Let, Assign, Store)):
+    if isinstance(statement, Assign):
+        return (statement.value, statement.target)
+    if isinstance(statement, (Let, Store)):
         return (statement.value,)
     if isinstance(statement, Alloc):
         return (statement.init,)
@@ -203,8 +205,6 @@ def _check(kernel: Kernel, body: Sequence[Stmt], bound: frozenset[Var], known: s
             _check(kernel, statement.body, bound, known)
         elif isinstance(statement, (Let, Alloc)):
             known.add(statement.name)
-        elif isinstance(statement, Assign) and statement.target.name not in known:
-            raise CodegenError(f"kernel {kernel.name} assigns {statement.target.name} before it exists")
 
 
 def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[str]) -> None:
@@ -212,7 +212,7 @@ def _check_expr(kernel: Kernel, value: Expr, bound: frozenset[Var], known: set[s
         if isinstance(node, Load):
             _check_access(kernel, node.buffer, node.index, bound)
         elif isinstance(node, Local) and node.name not in known:
-            raise CodegenError(f"kernel {kernel.name} reads {node.name} before it exists")
+            raise CodegenError(f"kernel {kernel.name} uses {node.name} before it exists")
         elif isinstance(node, expr.Reduction):
             raise CodegenError(f"kernel {kernel.name} still holds a reduction")
     unbound = _names(expr.free_variables(value)) - {v.name for v in bound}

@@ -427,5 +427,5 @@ class _Renamer:
 
     def _local(self, node: Expr) -> Expr:
         if isinstance(node, Local):
-            return Local(node.dtype, self.name(node.name), tuple(self.index(i, {}) for i in node.index))
+            return Local(node.dtype, self.name(node.name), node.index)
         return node

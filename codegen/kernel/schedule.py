@@ -40,7 +40,7 @@ from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_o
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
-from fxlite.codegen.kernel.sums import COLUMNS, Columns
+from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
@@ -50,7 +50,7 @@ from fxlite.passes.group import Group, loops_of
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import FUNCTIONS
-from fxlite.scalar.index import DimVar, Extremum, Index, Quotient, Value, Var, product
+from fxlite.scalar.index import DimVar, Extremum, Index, Quotient, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 
 #: Elements up to which a row that is joined from parts is written at once.
@@ -64,6 +64,9 @@ WORTH_A_TABLE, LONGEST_TABLE, FEWEST_ROWS = 4, 1024, 8
 FEWEST_LANES = 4
 #: Least elements beside each other that a thread puts to a position that it looked up.
 PART = 32
+#: The most results of a scatter of which threads fill tables of their own, numbers in all of these, and the fewest
+#: elements that are put to each place of a table on average: others take longer to join than to add.
+LARGEST_TABLE, MOST_IN_TABLES, FEWEST_ADDED = 4096, 16384, 4
 
 
 def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str] | None = None) -> Kernel:
@@ -278,11 +281,14 @@ def _with_scale(
     return finish(name, (*lowered.buffers, *outputs), body, group)
 
 
-def finish(name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group) -> Kernel:
-    """Name the variables, collect the dims, and check."""
+def finish(
+    name: str, buffers: Sequence[Buffer], body: Sequence[Stmt], group: Group, undivided: Sequence[Stmt] = ()
+) -> Kernel:
+    """Name the variables, collect the dims, and check. ``undivided`` are statements that do the same in one part, in
+    which the work can be counted."""
     dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
-    work = _leading(_work(body))
+    work = _leading(_work(undivided or body))
     kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
     kernel.check()
     return kernel
@@ -470,27 +476,75 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
         before, put, checked = parts, expr.substitute_index(put, env), expr.substitute_index(checked, env)
         here = tuple(i.substitute(env) for i in here)
     order = [*before, along, *behind] if lanes else [*before, *behind, along]
-    nest = Nest(order, lanes=lanes, shapes=shapes)
-    depth = nest.level(expr.free_variables(checked))
-    place, value = nest.bind(checked), nest.bind(put)
-    target = (*here[:axis], Index.of(Value(place)), *here[axis + 1 :])
-    if node.target.combines not in ("sum", "last"):
-        present = expr.cast(Load(node.type.dtype, output.name, target), node.type.dtype.compute)
-        value = combine(node.target.combines, present, value)
-    body: list[Stmt] = [Store(output.name, target, value, accumulate=node.target.combines == "sum")]
-    for level in range(len(order), -1, -1):
-        if level == depth and not is_always:
-            is_inside = expr.apply("ge", place, expr.const(0, dtypes.int64))
-            if drops:
-                is_inside = expr.both(is_inside, expr.apply("lt", place, expr.index_value(size)))
-            body = [If(is_inside, tuple(body))]
-        body = [*nest.levels[level], *body]
-        if level:
-            variable = order[level - 1]
-            is_outer, is_inner = level == 1 and len(order) > 1, level == len(order)
-            kind = "parallel" if is_outer else "simd" if is_inner and lanes else "independent"
-            body = [For(variable, tuple(body), "serial" if variable is along else kind)]
-    return finish(name, (*state.buffers.values(), output), [*copy.levels[0], *body], group)
+    kind, computed = node.target.combines, node.type.dtype.compute
+
+    def scattered(order: Sequence[Var], env: dict[Var, Index], write: Callable[[MultiIndex, Expr], Stmt]) -> list[Stmt]:
+        """Loops that ``write`` each element to its place, with variables replaced."""
+        nest = Nest(order, lanes=lanes, shapes=shapes)
+        looked_up, at = expr.substitute_index(checked, env), [i.substitute(env) for i in here]
+        depth = nest.level(expr.free_variables(looked_up))
+        place, value = nest.bind(looked_up), nest.bind(expr.substitute_index(put, env))
+        at[axis] = Index.of(Value(place))
+        body = [write(tuple(at), value)]
+        for level in range(len(order), -1, -1):
+            if level == depth and not is_always:
+                is_inside = expr.apply("ge", place, expr.const(0, dtypes.int64))
+                if drops:
+                    is_inside = expr.both(is_inside, expr.apply("lt", place, expr.index_value(size)))
+                body = [If(is_inside, tuple(body))]
+            body = [*nest.levels[level], *body]
+            if level:
+                variable = order[level - 1]
+                is_outer, is_inner = level == 1 and len(order) > 1, level == len(order)
+                loop = "parallel" if is_outer else "simd" if is_inner and lanes else "independent"
+                is_along = variable is along or any(variable in i.variables() for i in env.values())
+                body = [For(variable, tuple(body), "serial" if is_along else loop)]
+        return body
+
+    def written(target: MultiIndex, value: Expr) -> Stmt:
+        if kind not in ("sum", "last"):
+            value = combine(kind, expr.cast(Load(node.type.dtype, output.name, target), computed), value)
+        return Store(output.name, target, value, accumulate=kind == "sum")
+
+    undivided = [*copy.levels[0], *scattered(order, {}, written)]
+    apart = -(-(product(output.shape).constant or 0) // LANES) * LANES  # each table in cache lines of its own
+    several = _several_tables(order, apart) if lanes and order[0] is along and not is_last else Index.of(1)
+    if several.constant == 1:
+        return finish(name, (*state.buffers.values(), output), undivided, group)
+    statements = list(copy.levels[0])
+    shares = Shares.of(statements, along, several)
+    table, start = fresh_local(computed, "_table"), neutral(kind, computed)
+    elements, at = loops_of(node.type)
+
+    def of_part(at: Index, target: MultiIndex) -> Local:
+        return Local(computed, table.name, (at * apart + flatten(target, output.shape),))
+
+    def kept(target: MultiIndex, value: Expr) -> Stmt:
+        here = of_part(Index.of(shares.part), target)
+        return Assign(here, combine(kind, here, value))
+
+    inside = scattered([shares.here, *behind], shares.env, kept)
+    place, most = expr.fresh_var(shares.part.extent, "part"), several.constant or min(PARTS, MOST_IN_TABLES // apart)
+    joined: Sequence[Stmt] = [written(at, of_part(Index.of(place), at))]
+    for element in reversed(elements):
+        joined = [For(element, tuple(joined), "simd" if element is elements[-1] else "serial")]
+    statements += [
+        Alloc(table.name, computed, start, most * apart, None if several.constant else shares.part.extent * apart),
+        For(shares.part, (*shares.inside, *inside), "parallel"),
+        For(place, tuple(joined), "serial"),
+    ]
+    return finish(name, (*state.buffers.values(), output), statements, group, undivided)
+
+
+def _several_tables(order: Sequence[Var], size: int) -> Index:
+    """How many tables of ``size`` results threads fill, each with a part of the elements that a scatter combines: one
+    if the results are many. The number follows from sizes alone."""
+    elements = product(v.extent for v in order)
+    if not 0 < size <= LARGEST_TABLE:
+        return Index.of(1)
+    most = extremum("min", elements // (LONG // PARTS), elements // (FEWEST_ADDED * size))
+    most = extremum("min", most, extremum("min", order[0].extent, Index.of(min(PARTS, MOST_IN_TABLES // size))))
+    return extremum("max", most, Index.of(1))
 
 
 def _shared_out(variables: Sequence[Var]) -> tuple[tuple[Var, ...], tuple[Var, ...], dict[Var, Index]]:

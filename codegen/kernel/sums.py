@@ -546,34 +546,49 @@ def _rows_in_parts(
     store: Callable[[Index, Expr], Stmt],
 ) -> list[Stmt]:
     """Like `sum_of_rows`, for one short row of ``size`` sums: threads add so many parts of the rows."""
-    first, others, wide = order[0], order[1:], wider(computed)
-    statements: list[Stmt] = []
-    parts = named(statements, parts, "_parts")
-    rows = named(statements, (first.extent + parts - 1) // parts, "_size")
-    part, place, column = (expr.fresh_var(n, w) for n, w in ((parts, "part"), (parts - 1, "part"), (size, "lane")))
+    wide, statements = wider(computed), list[Stmt]()
+    shares = Shares.of(statements, order[0], parts)
+    place, column = expr.fresh_var(shares.part.extent - 1, "part"), expr.fresh_var(size, "lane")
     totals, zero = fresh_local(wide, "_totals"), expr.const(0, wide)
 
     def of_part(at: Index, column: Index) -> Local:
         return Local(wide, totals.name, (at * size + column,))
 
-    inside: list[Stmt] = []
-    count = extremum("max", extremum("min", rows, first.extent - rows * part), Index.of(0))
-    here = expr.fresh_var(named(inside, count, "_count"))
-    moved = expr.substitute_index(body, {first: rows * part + Index.of(here)})
-
     def kept(column: Index, value: Expr) -> Stmt:
-        return Assign(of_part(Index.of(part), column), value)
+        return Assign(of_part(Index.of(shares.part), column), value)
 
-    inside += sum_of_rows([here, *others], along, moved, computed, kept, "serial", result=wide)
+    moved = expr.substitute_index(body, shares.env)
+    inside = sum_of_rows([shares.here, *order[1:]], along, moved, computed, kept, "serial", result=wide)
     whole, other = of_part(Index.of(0), Index.of(column)), of_part(Index.of(place) + 1, Index.of(column))
     done = store(Index.of(column), expr.cast(whole, computed))
     return [
         *statements,
-        Alloc(totals.name, wide, zero, PARTS * size, None if parts.constant else parts * size),
-        For(part, tuple(inside), "parallel"),
+        Alloc(totals.name, wide, zero, PARTS * size, None if parts.constant else shares.part.extent * size),
+        For(shares.part, (*shares.inside, *inside), "parallel"),
         For(place, (For(column, (_plus(whole, other),), "lanes"),), "serial"),
         For(column, (done,), "lanes"),
     ]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A loop in parts for threads: the loop over parts, what is computed at the start of each, the loop over the
+    iterations of a part, and the variable of the old loop in terms of both."""
+
+    part: Var
+    inside: list[Stmt]
+    here: Var
+    env: dict[Var, Index]
+
+    @classmethod
+    def of(cls, before: list[Stmt], loop: Var, parts: Index) -> Shares:
+        """So many parts of a loop; statements before it name what their sizes need."""
+        parts = named(before, parts, "_parts")
+        size = named(before, (loop.extent + parts - 1) // parts, "_size")
+        part, inside = expr.fresh_var(parts, "part"), list[Stmt]()
+        count = extremum("max", extremum("min", size, loop.extent - size * part), Index.of(0))
+        here = expr.fresh_var(named(inside, count, "_count"))
+        return cls(part, inside, here, {loop: size * part + Index.of(here)})
 
 
 def named(statements: list[Stmt], index: Index, name: str) -> Index:

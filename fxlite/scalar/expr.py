@@ -183,6 +183,14 @@ class Local(Expr):
     name: str
     index: MultiIndex = ()
 
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return tuple(v.expr for v in run_time_values(self.index))
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        env = {v: _in_index(c) for v, c in zip(run_time_values(self.index), children, strict=True)}
+        return Local(self.dtype, self.name, tuple(i.substitute(env) for i in self.index))
+
 
 def const(value: Number, dtype: DType) -> Const:
     """A literal of the given dtype, rounded to it. Raises LiteralError if it does not fit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -106,6 +107,57 @@ def test_threads_give_the_same_bits() -> None:
     one, two = (fx.compile(program, *given, threads=n)(*given) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
     np.testing.assert_allclose(one, program(*given), rtol=1e-4, atol=1e-3)
+
+
+def histogram(x: Any, v: Any, i: Any) -> Any:
+    counts, sums, largest = np.zeros(37, np.int64), np.zeros(37, np.float32), np.full((9, 3), -2.0)
+    np.add.at(counts, i, 1)
+    np.add.at(sums, i % 37, v)
+    np.maximum.at(largest, i % 9, x)
+    return counts, sums, largest
+
+
+def selected(x: Any, v: Any, i: Any) -> Any:
+    return np.bincount(i[v > 0] + 37, v[v > 0], 80), np.histogram(v, 30, (-2, 2))[0]
+
+
+@pytest.mark.parametrize("program", [histogram, selected], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("size", [150_001, "N"])
+def test_threads_fill_tables_of_their_own(program: Callable[..., Any], size: Any) -> None:
+    rng, count = np.random.default_rng(2), 150_001
+    given = rng.normal(size=(count, 3)), rng.normal(size=count).astype("f4"), rng.integers(-37, 37, count)
+    types = [f"f64[{size},3]", f"f32[{size}]", f"i64[{size}]"]
+    calls = [fx.compile(program, inputs=dict(zip("xvi", types)), threads=n) for n in (1, 2, 3)]
+    found = [call(*given) for call in calls]
+    for each in found[1:]:
+        for one, other in zip(found[0], each, strict=True):
+            np.testing.assert_array_equal(one, other)
+    for one, expected in zip(found[0], program(*given), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-3, atol=1e-3)
+    source = "".join(calls[0].sources.values())
+    assert len(re.findall(r"\w+ of_place\[\d+\]( = \{0\})?;", source)) == len(found[0]), source
+    if size == "N":
+        few = [a[:5] for a in given]
+        for one, expected in zip(calls[1](*few), program(*few), strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("types", [None, ["f64[N,3]", "f32[N]", "i64[N]"]], ids=["fixed", "named"])
+def test_all_ways_agree_on_tables(types: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fxlite.codegen.kernel.schedule.LONG", 64)
+    monkeypatch.setattr("fxlite.codegen.kernel.schedule.FEWEST_ADDED", 1)
+    rng = np.random.default_rng(3)
+    given = rng.normal(size=(301, 3)), rng.normal(size=301).astype("f4"), rng.integers(-37, 37, 301)
+    agree(histogram, *given, types=types)
+    agree(selected, *given)
+
+
+def test_a_wrong_position_is_an_error_on_all_threads() -> None:
+    given = np.ones((150_001, 3)), np.ones(150_001, "f4"), np.zeros(150_001, np.int64)
+    call = fx.compile(histogram, *given, threads=2)
+    given[2][140_000] = 37
+    with pytest.raises(IndexError, match="index 37 is out of bounds for size 37: node scatter_add"):
+        call(*given)
 
 
 @pytest.mark.parametrize("wrong", [4, -5])
