@@ -437,7 +437,8 @@ def test_a_matrix_of_named_sizes_by_a_vector(dtype: str) -> None:
     compiled = fx.compile(lambda a, x: a @ x, f"{dtype}[N,K]", f"{dtype}[K]", backend="c", threads=2)
     assert f"multiply_dots_{'float' if dtype == 'f32' else 'double'}(1, " in "".join(compiled.sources.values())
     rng, kind = np.random.default_rng(5), np.dtype(dtype.replace("f32", "f4").replace("f64", "f8"))
-    for n, k in ((0, 4), (5, 0), (1, 1), (4, 3), (33, 8), (17, 15), (16, 16), (100, 17), (7, 100), (40, 5000)):
+    shapes = [(0, 4), (5, 0), (1, 1), (4, 3), (33, 8), (17, 15), (16, 16), (100, 17), (7, 100), (40, 5000)]
+    for n, k in (*shapes, *((n, k) for n in (15, 16, 64, 70) for k in (2, 4, 8))):
         a, x = rng.normal(size=(n, k)).astype(kind), rng.normal(size=k).astype(kind)
         bound = 8 * np.finfo(kind).eps * (np.abs(a) @ np.abs(x))
         assert (np.abs(compiled(a, x) - a.astype("f8") @ x.astype("f8")) <= bound + 1e-300).all()
@@ -487,7 +488,7 @@ def test_functions_of_few_columns(n: int, k: int) -> None:
         np.testing.assert_allclose(function(x, right), program(x, right), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 16, 33, 64, 130, 257])
+@pytest.mark.parametrize("k", [1, 2, 4, 8, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dot_products_of_rows(dtype: str, k: int) -> None:
     """Of few rows by rows that lie along k, whatever the sizes: operands are read where they are. An infinity shows

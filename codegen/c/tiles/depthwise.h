@@ -68,27 +68,7 @@ static inline V V_of_lane(V_lane bits)
 #endif
 }
 
-/* Every second element of two vectors, beginning with the first or the second. */
-#if VECTOR_BYTES == 64
-#define float_vec_even(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
-#elif VECTOR_BYTES == 32
-#define float_vec_even(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#elif VECTOR_BYTES == 16
-#define float_vec_even(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 0, 2, 4, 6)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_vec_lane, a, b, 1, 3, 5, 7)
-#else
-#define float_vec_even(a, b) (a)
-#define float_vec_odd(a, b) (b)
-#endif
-
+/* Every second element of two half vectors, beginning with the first or the second. */
 #if VECTOR_BYTES == 64
 #define float_half_even(a, b) \
     SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
@@ -107,26 +87,6 @@ static inline V V_of_lane(V_lane bits)
 #else
 #define float_half_even(a, b) (a)
 #define float_half_odd(a, b) (b)
-#endif
-
-#if VECTOR_BYTES == 64
-#define double_vec_even(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
-#elif VECTOR_BYTES == 32
-#define double_vec_even(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 0, 2, 4, 6)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 1, 3, 5, 7)
-#elif VECTOR_BYTES == 16
-#define double_vec_even(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 0, 2)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_vec_lane, a, b, 1, 3)
-#else
-#define double_vec_even(a, b) (a)
-#define double_vec_odd(a, b) (b)
 #endif
 
 #if VECTOR_BYTES == 64

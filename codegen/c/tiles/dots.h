@@ -154,12 +154,53 @@ static TILE_INLINE void add_short_dots_T(
     }
 }
 
+/* The products of rows of A of `depth` steps, a power of two, with whole vectors of columns of B,
+ * which lie one after the other: elements at even places are parted from those at odd ones until
+ * there is a vector for each step. */
+static TILE_INLINE void part_short_dots_T(
+    const int depth, int rows, int columns, const T *a, int64_t a_row, const T *b,
+    T *restrict tile)
+{
+    for (int j = 0; j < columns; j += T_lanes, b += depth * T_lanes) {
+        T_vec step[8], parted[8];
+        #pragma GCC unroll 8
+        for (int v = 0; v < depth; v++)
+            step[v] = *(const T_vec *)(b + v * T_lanes);
+        #pragma GCC unroll 3
+        for (int round = 1; round < depth; round *= 2) {
+            #pragma GCC unroll 4
+            for (int v = 0; v < depth / 2; v++) {
+                parted[v] = T_vec_even(step[2 * v], step[2 * v + 1]);
+                parted[v + depth / 2] = T_vec_odd(step[2 * v], step[2 * v + 1]);
+            }
+            #pragma GCC unroll 8
+            for (int v = 0; v < depth; v++)
+                step[v] = parted[v];
+        }
+        for (int i = 0; i < rows; i++) {
+            T_vec sum = {0};
+            #pragma GCC unroll 8
+            for (int k = 0; k < depth; k++)
+                ADD_PRODUCT_T(sum, all_T(a[i * a_row + k]), step[k]);
+            *(T_vec *)(tile + i * T_panel + j) = sum;
+        }
+    }
+}
+
 /* The product of a tile of rows that are shorter than a vector: of all columns first 4 steps or
- * fewer, then 4 at a time. */
+ * fewer, then 4 at a time. Vectors of 64 bytes are filled faster by parting whole ones, where that
+ * is possible (measured for 2 x 8 by 8 x 20003 floats: 55 and 26 us; with 32 bytes 64 and 108). */
 TILE_FUNCTION static void multiply_short_dots_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b, int64_t b_row,
     T *restrict tile)
 {
+    if (VECTOR_BYTES == 64 && b_row == depth && columns % T_lanes == 0) {
+        switch (depth) {
+        case 2: part_short_dots_T(2, rows, columns, a, a_row, b, tile); return;
+        case 4: part_short_dots_T(4, rows, columns, a, a_row, b, tile); return;
+        case 8: part_short_dots_T(8, rows, columns, a, a_row, b, tile); return;
+        }
+    }
     for (int i = 0; i < rows; i++, a += a_row, tile += T_panel) {
         int64_t k = depth > 0 ? (depth - 1) % 4 + 1 : 0;
         switch (k) {

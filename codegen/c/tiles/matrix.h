@@ -696,6 +696,47 @@ static void multiply_part_T(
 #define weave_high_64(index, a, b) (b)
 #endif
 
+/* Every second element of two vectors, beginning with the first or the second. */
+#if VECTOR_BYTES == 64
+#define float_vec_even(a, b) \
+    SHUFFLE(float_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define float_vec_odd(a, b) \
+    SHUFFLE(float_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#elif VECTOR_BYTES == 32
+#define float_vec_even(a, b) \
+    SHUFFLE(float_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define float_vec_odd(a, b) \
+    SHUFFLE(float_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#elif VECTOR_BYTES == 16
+#define float_vec_even(a, b) \
+    SHUFFLE(float_index, a, b, 0, 2, 4, 6)
+#define float_vec_odd(a, b) \
+    SHUFFLE(float_index, a, b, 1, 3, 5, 7)
+#else
+#define float_vec_even(a, b) (a)
+#define float_vec_odd(a, b) (b)
+#endif
+
+#if VECTOR_BYTES == 64
+#define double_vec_even(a, b) \
+    SHUFFLE(double_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define double_vec_odd(a, b) \
+    SHUFFLE(double_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#elif VECTOR_BYTES == 32
+#define double_vec_even(a, b) \
+    SHUFFLE(double_index, a, b, 0, 2, 4, 6)
+#define double_vec_odd(a, b) \
+    SHUFFLE(double_index, a, b, 1, 3, 5, 7)
+#elif VECTOR_BYTES == 16
+#define double_vec_even(a, b) \
+    SHUFFLE(double_index, a, b, 0, 2)
+#define double_vec_odd(a, b) \
+    SHUFFLE(double_index, a, b, 1, 3)
+#else
+#define double_vec_even(a, b) (a)
+#define double_vec_odd(a, b) (b)
+#endif
+
 /* target[j][i] = source[i][j] for `rows` x `columns` values: whole squares of one vector's lanes by
  * log2(lanes) rounds of interleaving row i with row i + lanes/2, the rest one by one. */
 TILE_FUNCTION static void copy_transposed_E(
