@@ -42,8 +42,9 @@ MOST_ELEMENTS = 64
 WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
 FEW_ADDED, FEW_COMPARED = 9, 4
-"""The most numbers of windows that overlap or have edges that are added, or compared, faster one by one: in rows of a
-known size, for which loops are unrolled."""
+"""The most numbers of windows that overlap and have no edges that are added, or compared, faster one by one: in rows of
+a known size, for which loops are unrolled. (With edges, which would be loops of their own, by columns takes 0.5 to 1.2
+of the time: measured for 2 x 2 and 3 x 3 of 5 x 5 to 112 x 112.)"""
 LONGEST_ROW = 4096
 """The most columns of windows that are combined at a time, of all rows together."""
 ROWS_OF_WINDOWS = 8
@@ -291,7 +292,8 @@ def _by_columns(
     if step is None or apart <= 0 or (columns := Columns.of(along, COLUMNS)).size * apart > LONGEST_ROW:
         return None
     few = FEW_ADDED if reduction.kind == "sum" else FEW_COMPARED
-    if (apart == 1 or conditions) and along.extent.constant is not None and (height or few + 1) * width <= few:
+    is_whole = apart == 1 and not conditions and along.extent.constant is not None
+    if is_whole and (height or few + 1) * width <= few:
         return None  # columns that are read before their stores have ended
     bounds, row_conditions = [], []
     for condition in conditions:
