@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, fresh_local
@@ -167,15 +167,18 @@ def is_flat(value: Expr, variable: Var, shapes: Mapping[str, MultiIndex]) -> boo
 MOST_PARTS = 64
 #: Elements from which on a value that is computed from them, but a number elsewhere, is worth a loop of its own.
 MANY_READS = 4
+#: Elements of a row from which on one that meets a diagonal is divided there.
+LONG_ROW = 256
 
 
 @dataclass(frozen=True)
 class Cut:
     """A loop whose variable's range consists of parts with values of their own, as for a value joined from
-    several: a new part begins at each of ``bounds``."""
+    several: a new part begins at each of ``bounds``, which may vary with the variables of the loops ``around``."""
 
     variable: Var
     bounds: tuple[Index, ...]
+    around: frozenset[Var] = frozenset()
 
     def named(self) -> tuple[Cut, list[Stmt], dict[Any, Index]]:
         """The same cut with names for values computed from sizes in the bounds; the statements that compute
@@ -187,7 +190,7 @@ class Cut:
                 local = fresh_local(dtypes.int64, "_t")
                 statements.append(Let(local.name, expr.index_value(Index({(atom,): 1}))))
                 env[atom] = Index.of(Value(local))
-        return Cut(self.variable, tuple(b.substitute(env) for b in self.bounds)), statements, env
+        return replace(self, bounds=tuple(b.substitute(env) for b in self.bounds)), statements, env
 
     @property
     def starts(self) -> list[Index]:
@@ -209,7 +212,7 @@ class Cut:
 
     def _known(self, part: int, node: Expr) -> Expr:
         """A condition as TRUE or FALSE if it is the same for all of a part."""
-        found = _changes(node, self.variable)
+        found = _changes(node, self.variable, self.around)
         if found is None or not set(found[0]) <= set(self.bounds):
             return node
         bounds, holds_behind = found
@@ -227,6 +230,24 @@ def cut(space: Sequence[Var], value: Expr) -> Cut | None:
         if ascending is not None:
             return Cut(variable, ascending)
     return None
+
+
+def cut_rows(space: Sequence[Var], value: Expr) -> Cut | None:
+    """The loop over the elements of a row to divide where it meets a diagonal, on one side of which there is a number:
+    that side then reads nothing. None if there is none, or if rows are short."""
+    condition = value.guard if isinstance(value, Load) else None
+    if isinstance(value, Apply) and value.function == "where" and any(isinstance(s, Const) for s in value.args[1:]):
+        condition = value.args[0]
+    if condition is None or len(space) < 2 or any(isinstance(n, Reduction) for n in expr.walk(value)):
+        return None
+    *outer, along = space
+    around, length = frozenset(outer), along.extent.constant
+    changes = _changes(condition, along, around)
+    if changes is None or (length is not None and length < LONG_ROW):
+        return None
+    bounds, _ = changes
+    is_diagonal = any(b.variables() & around for b in bounds) and not expr.run_time_values(bounds)
+    return Cut(along, bounds, around) if is_diagonal else None
 
 
 def _asked(node: Expr) -> list[Expr]:
@@ -257,15 +278,15 @@ def _compared(node: Expr) -> tuple[Index, bool] | None:
     return None if difference is None else (difference, True)
 
 
-def _changes(node: Expr, variable: Var) -> tuple[tuple[Index, ...], int] | None:
-    """The places, in ascending order, at which a comparison of a loop variable with sizes and numbers of outer loops
-    changes its answer, and after how many of them it holds; None for other expressions."""
+def _changes(node: Expr, variable: Var, around: frozenset[Var] = frozenset()) -> tuple[tuple[Index, ...], int] | None:
+    """The places, in ascending order, at which a comparison of a loop variable with sizes, numbers of outer loops and
+    the variables ``around`` changes its answer, and after how many of them it holds; None for other expressions."""
     compared = _compared(node)
     if compared is None:
         return None
     difference, is_equality = compared
     step = difference.coefficient(variable)
-    own = {v for v in difference.variables() if not isinstance(v, Given)}
+    own = {v for v in difference.variables() if not isinstance(v, Given)} - around
     if own != {variable} or step is None or step.constant not in (1, -1):
         return None
     rest, rises = difference.substitute({variable: Index.of(0)}), step == 1

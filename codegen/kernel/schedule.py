@@ -35,12 +35,12 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import beside, collapse, cut, rename, spread, uneven
+from fxlite.codegen.kernel.loops import beside, collapse, cut, cut_rows, rename, spread, uneven
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
-from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares
+from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares, named
 from fxlite.codegen.kernel.transposes import transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
@@ -229,6 +229,8 @@ def fill(
         if rows is not None:
             nest.levels[-1].extend(rows)
             return
+        found = cut_rows(space, value) if nest.lanes else None
+    if found is None:
         space, elements = beside(space, value, store, nest.shapes) if nest.lanes else (space, [(store, value)])
         inner = nest.within(space)
         inner.is_shared = is_shared
@@ -240,12 +242,15 @@ def fill(
     row = product(v.extent for v in space[place:]).constant
     is_reduced = any(isinstance(n, Reduction) for n in expr.walk(value))
     is_row = not is_reduced and (variable is space[-1] or (row is not None and row <= SHORT_ROW))
-    starts = found.starts
-    found, named, env = found.named()
-    nest.levels[-1].extend(named)
-    starts, value = [s.substitute(env) for s in starts], expr.substitute_index(value, env)
     outer = nest.within(before if is_row else ())
     outer.is_shared = is_shared
+    starts = found.starts
+    if found.around:
+        starts = [named(outer.levels[-1], start, "_t") for start in starts]
+    else:
+        found, sizes, env = found.named()
+        nest.levels[-1].extend(sizes)
+        starts, value = [s.substitute(env) for s in starts], expr.substitute_index(value, env)
     for within, there, at in found.parts(starts, value, store):
         joinable = (within, *behind) if is_row or not before else (within,)
         loops, there, at = collapse(*spread(joinable, there, at), nest.shapes, output)
@@ -365,7 +370,11 @@ def _excludes(a: Expr, b: Expr) -> bool:
 def _trips(extent: Index) -> Index:
     """A rough number of iterations in terms of sizes alone."""
     least = extent.single_atom
-    if isinstance(least, Extremum) and least.kind == "min" and expr.run_time_values((extent,)):  # of at most so many
+    of_loops = isinstance(least, Extremum) and all(
+        isinstance(a, Var) for part in (least.a, least.b) for m in part.terms for a in m
+    )
+    varies = of_loops or expr.run_time_values((extent,))
+    if isinstance(least, Extremum) and least.kind == "min" and varies:  # of at most so many
         numbers = [part.constant for part in (least.a, least.b) if part.constant is not None]
         if numbers:
             return Index.of(min(numbers))

@@ -380,3 +380,16 @@ def test_a_single_place_of_a_row_is_stored_apart() -> None:
 
     agree(column, V)
     assert "?" not in emit(fx.symbolic_trace(column, "f64[50]")).functions
+
+
+@pytest.mark.parametrize("kind", ["f32[300,400]", "f32[2,400,300]", "f32[M,N]"])
+@pytest.mark.parametrize("k", [-500, -1, 0, 7, 299, 1000])
+def test_a_long_row_is_divided_at_the_diagonal(kind: str, k: int) -> None:
+    """Elements behind it, or before it, are zero and read nothing; where it does not meet a row, all or none are."""
+    shape = {"f32[300,400]": (300, 400), "f32[2,400,300]": (2, 400, 300), "f32[M,N]": (290, 310)}[kind]
+    x = np.random.default_rng(6).normal(size=shape).astype(np.float32)
+    for program in (lambda x: np.tril(x, k), lambda x: np.triu(x, k)):
+        compiled = fx.compile(program, kind, backend="c", threads=2)
+        np.testing.assert_array_equal(compiled(x), program(x))
+        (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+        assert " ? x[" not in text
