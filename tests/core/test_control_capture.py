@@ -508,6 +508,94 @@ def test_what_a_long_loop_of_known_rounds_may_go_through(program):
     np.testing.assert_allclose(fx.compile(graph)(x), program(x))
 
 
+def sieve_of(flags):
+    i = 2
+    while i * i < len(flags):
+        if flags[i]:
+            flags[i * i :: i] = 0
+        i += 1
+    return flags
+
+
+def left_by_break(x):
+    k, best = 0, x[0]
+    while True:
+        if k >= len(x):
+            break
+        if x[k] > best:
+            best = x[k]
+        k += 1
+    return best, k
+
+
+def by_steps_of_a_float(x):
+    t, y = 0.0, x * 1
+    while t < 3:
+        y = y + 0.001 * (np.sin(t) - y)
+        t += 0.001
+    return y, t
+
+
+def rolled_on(x):
+    n = 0
+    while n < 500:
+        x = x * 0.999 + 1e-3 * np.roll(x, 1)
+        n += 1
+    return x
+
+
+def sorted_by_two_whiles(x):
+    x = x.copy()
+    i = 0
+    while i < 50:
+        j = i + 1
+        while j < 50:
+            if x[j] < x[i]:
+                x[i], x[j] = x[j], x[i]
+            j += 1
+        i += 1
+    return x
+
+
+def counted_down_with_else(x):
+    k, total = len(x), 0.0
+    while k > 0:
+        k -= 1
+        if x[k] > 5:
+            total += x[k]
+    else:
+        total += 1
+    return total
+
+
+@pytest.mark.parametrize(
+    "program", [sieve_of, left_by_break, by_steps_of_a_float, rolled_on, sorted_by_two_whiles, counted_down_with_else]
+)
+def test_a_long_while_loop_of_known_rounds_stays_one(program):
+    """Its number of rounds is not known before it has run, so that it stays a loop after some of them."""
+    x = np.abs(np.random.default_rng(0).standard_normal(10000)) + 0.5
+    gm = fx.symbolic_trace(program, "f64[10000]")
+    assert len(gm.graph.nodes) < 20
+    assert any("stays a loop: " in str(entry) for entry in passes.ledger(gm))
+    expected = program(x.copy())
+    for run in (gm, fx.compile(gm), fx.jit(program)):
+        found = run(x.copy())
+        for one, other in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_a_long_while_loop_that_cannot_stay_one_is_unrolled():
+    def parts(x):
+        n, total = 1, 0.0
+        while n < 100:
+            total = total + np.ones((n, 2))[:, 0].sum() * (x[0] if x[n] > 0 else 2.0)
+            n = n + 1
+        return total
+
+    x = np.random.default_rng(0).standard_normal(100)
+    np.testing.assert_allclose(fx.symbolic_trace(parts, x="f64[100]")(x), parts(x))
+
+
 def input_or_copy(x):
     y = x if x[0] > 0 else -x
     y[0] = 3

@@ -226,12 +226,22 @@ class Caller:
         count = number_of_rounds(values)
         return values if count is None else tracer.measured(values, count, count < _FEW_ROUNDS)
 
+    def while_rounds(self) -> Callable[[Any], Any]:
+        """A function for the conditions of a ``while`` statement, which gives them back. If unrolling the statement
+        would take very many nodes, this raises an error, and the loop stays a loop."""
+        tracer = active_tracer.get()
+        return _same if tracer is None or not tracer.measures_loops else tracer.measured_while()
+
 
 FOR_PROGRAM.add(Caller.call.__code__)
 #: Types of values that become constants of the graph if a part of them is taken at a computed position.
 _KNOWN = frozenset((np.ndarray, list, tuple))
 #: The part that each thread asks for.
 _asked = threading.local()
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _are_computed_numbers(values: Iterable[Any]) -> bool:
@@ -487,11 +497,15 @@ def _head(code: CodeType) -> tuple[Any, ...]:
 
 def _looks(code: CodeType) -> tuple[Any, ...]:
     """A key that distinguishes functions on the same line, and changed source from the original."""
-    names = frozenset(code.co_names) - {"call", "index", "part", "rounds", "slice", "subscript", "text", "in_text"}
+    names = frozenset(code.co_names) - _HELPERS
     places = [p for p in code.co_positions() if None not in p and (p[0], p[2]) != (p[1], p[3])]
     starts, ends = [(p[0], p[2]) for p in places], [(p[1], p[3]) for p in places]
     span = min(starts, default=None), max(ends, default=None)
-    return *span, names, code.co_freevars, code.co_varnames
+    return *span, names, code.co_freevars, tuple(name for name in code.co_varnames if not name.startswith("<"))
+
+
+#: The methods of :class:`Caller` that rewritten calls use.
+_HELPERS = frozenset("call index part rounds slice subscript text in_text while_rounds".split())
 
 
 def _with_caller(code: CodeType, caller: Caller) -> CodeType:

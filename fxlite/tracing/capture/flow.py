@@ -28,7 +28,7 @@ from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Nam
 from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import FEW_APPENDED, Hint, Loop, Variables, is_long
 from fxlite.tracing.capture.places import Place, variables
-from fxlite.tracing.capture.regions import Outcome, Region, run
+from fxlite.tracing.capture.regions import Outcome, Region, calls_in, run
 from fxlite.tracing.selections.growing import Grows
 
 #: The most calls of ops, in all rounds together, of a loop that is unrolled, and of one inside or around a loop that
@@ -177,24 +177,31 @@ class Flow(Expressions):
         return self.either(left, (lambda: end, more), variables(names, parts))
 
     def _trial_of_while(self, tracer: Any, test: Part, body: Part, about: Variables, has_else: bool) -> Any:
-        """The outcome of a loop that stays a loop; None if its first iterations are decided while tracing."""
+        """The outcome of a loop that stays a loop; None if its iterations are decided while tracing, and are few."""
+        hint, inside = Hint.of(tracer, body), _is_inside(tracer)
+        if hint.unrolls:
+            return None
         found: list[Any] = []
+        reasons = [""]
 
         def trial() -> Any:
-            found.append(self.truth(test()))
-            if found[0] is not True:
-                return None
-            outcome = body()
-            if not isinstance(outcome, Outcome) and outcome in (None, CONTINUE):
+            while True:
                 found.append(self.truth(test()))
-            return outcome
+                if found[-1] is not True or reasons[-1] or (len(found) > 1 and tracer.loops == "unroll"):
+                    return None
+                before = len(tracer.graph.nodes)
+                outcome = body()
+                if isinstance(outcome, Outcome) or outcome not in (None, CONTINUE):
+                    return outcome
+                made = len(tracer.graph.nodes) - before
+                reasons.append(self._why_too_long(tracer, len(found), made, inside))
 
         region, grows, added = Region(tracer, "a while loop", about.places), False, tracer.added.copy()
         region.maker, region.is_open = region, True
         try:
             way = run(region, trial)
         except FxliteError:
-            if found != [True]:
+            if not found:
                 raise
             return None  # try to unroll it; if that is impossible, the error says why
         except Grows as change:
@@ -203,15 +210,32 @@ class Flow(Expressions):
             grows = True
         finally:
             tracer.added = added
-        if not grows and not isinstance(way.outcome, Outcome) and not any(map(is_traced, found)):
+        is_open = grows or isinstance(way.outcome, Outcome) or any(map(is_traced, found))
+        why = reasons[-1] if found[-1] is True else ""
+        if not (is_open or why):
             return None
         loop = Loop(tracer, test, None, body, about, self, found[0] is True, has_else)
         try:
-            return loop.record()
-        except FxliteError:
-            if not loop.may_settle and not grows:
+            outcome = loop.record()
+        except FxliteError as error:
+            if is_open and len(found) < 3 and not loop.may_settle and not grows:
                 raise
+            if not is_open:
+                hint.unrolls = True
+                tracer.note_statement("while", f"is unrolled: {str(error).splitlines()[0]}")
             return None  # the first iteration changes a form or dtype, and later ones may keep it
+        if not is_open:
+            tracer.note_statement("while", f"stays a loop: {why}")
+        return outcome
+
+    def _why_too_long(self, tracer: Any, rounds: int, made: int, inside: bool) -> str:
+        """The reason why a ``while`` statement stays a loop, after as many rounds, of which the last one has added as
+        many nodes; empty if there is none so far."""
+        last = list(islice(reversed(tracer.graph.nodes), made))
+        if sum(map(calls_in, last)) * rounds > (_MOST_INSIDE if inside else MOST_UNROLLED):
+            return f"unrolled it would have more than {rounds} x {made} nodes"
+        what = _why_kernels(_calls(last), rounds, _FEW_INSIDE if len(tracer.bodies) > 1 else FEW_WRITES)
+        return f"it has more than {rounds} rounds, which {what}" if what else ""
 
     def for_(
         self,
@@ -230,8 +254,7 @@ class Flow(Expressions):
             return self._rounds(iter(values), body, orelse, places)
         about = _variables((body,), names, exposed, later)
         known, hint = type(over.count) is int, Hint.of(tracer, body)
-        # inside of a loop that stays one
-        inside = any(isinstance(b, Region) and isinstance(b.maker, Loop) for b in tracer.bodies)
+        inside = _is_inside(tracer)
         context = over.count, bool(tracer.bodies), inside
         if tracer.decides_bools:
             count = over.count if known else 2
@@ -362,6 +385,11 @@ def _nothing() -> None:
 
 def _variables(parts: Sequence[Callable[..., Any]], names: Names, exposed: Names, later: Names) -> Variables:
     return Variables(variables(names, parts), frozenset(exposed), frozenset(later))
+
+
+def _is_inside(tracer: Any) -> bool:
+    """Whether a loop that stays a loop is being traced."""
+    return any(isinstance(body, Region) and isinstance(body.maker, Loop) for body in tracer.bodies)
 
 
 def _why_kernels(calls: Sequence[Any], count: int, few_writes: int) -> str:
@@ -516,3 +544,23 @@ class Capturing:
                 yield value
         finally:
             self._rounds_around //= max(1, count)
+
+    def measured_while(self) -> Callable[[Any], Any]:
+        """A function for the conditions of a ``while`` statement, which gives them back. Raises LoopTooLong once its
+        rounds have taken very many nodes."""
+        rounds, before, last = -1, len(self.graph.nodes), 0
+
+        def asked(test: Any) -> Any:
+            nonlocal rounds, last
+            made, rounds = max(0, len(self.graph.nodes) - before), rounds + 1  # a generator may run in another graph
+            if made > min(MOST_UNROLLED, _SURELY_LONG // self._rounds_around):
+                self.needs_flow = True
+                raise LoopTooLong(f"{rounds} rounds of a loop take {made} nodes")
+            new = _calls(islice(reversed(self.graph.nodes), max(0, made - last)))
+            if what := _why_kernels(new, rounds, FEW_WRITES):
+                self.needs_flow = True
+                raise LoopTooLong(f"{rounds} rounds of a loop {what}")
+            last = made
+            return test
+
+        return asked

@@ -372,14 +372,15 @@ class Region(Body):
     @property
     def size(self) -> int:
         """The number of calls of ops in it, including those in its own bodies."""
-        return sum(map(_calls, self.graph.nodes))
+        return sum(map(calls_in, self.graph.nodes))
 
 
-def _calls(node: Node) -> int:
+def calls_in(node: Node) -> int:
+    """The number of calls of ops that a node is, including those in its bodies."""
     if node.op != "call_function":
         return 0
     bodies = (v for v in node.kwargs.values() if hasattr(v, "calls"))
-    return 1 + sum(sum(map(_calls, body.calls)) for body in bodies)
+    return 1 + sum(sum(map(calls_in, body.calls)) for body in bodies)
 
 
 @dataclass

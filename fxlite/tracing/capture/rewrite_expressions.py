@@ -74,6 +74,17 @@ class Calls(ast.NodeTransformer):
         node.iter = ask("rounds", node.iter, node.iter)
         return node
 
+    def visit_While(self, node: ast.While) -> Any:
+        self.generic_visit(node)
+        name = f"<rounds {node.lineno} {node.col_offset}>"
+        count = placed(ast.Assign([ast.Name(name, ast.Store())], ask("while_rounds", node.test)), node.test)
+        asked = placed(ast.Call(ast.Name(name, ast.Load()), [node.test], []), node.test)
+        if isinstance(node.test, ast.Constant):  # the compiler leaves out what no round reaches
+            node.body.insert(0, placed(ast.Expr(asked), node.test))
+        else:  # the compiler gives some code the place of the statement
+            node.test, node = asked, ast.copy_location(node, node.test)
+        return [count, node]
+
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         self.generic_visit(node)
         node.iter = ask("rounds", node.iter, node.iter)
@@ -260,6 +271,9 @@ class Expressions(Calls):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         return self.generic_visit(node)  # in a generator
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
