@@ -20,6 +20,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.c.control import control_function
 from fxlite.codegen.c.control import dim_c as dim_c
 from fxlite.codegen.c.dynamic_scale import join_scales
+from fxlite.codegen.c.horizontal import join_reductions
 from fxlite.codegen.c.render.alternatives import (
     NO_CHOICE,
     OUTSIDE,
@@ -68,6 +69,11 @@ class Call:
     declined: str = ""
     shifted: Mapping[str, tuple[Node, Dim]] = field(default_factory=dict)
     is_first: bool = True
+
+
+def _joined(groups: Sequence[Group]) -> list[Group]:
+    """The groups, of which some store a second value that another one of them would compute."""
+    return join_reductions(join_scales(groups))
 
 
 class TemplateDeclined(CodegenError):
@@ -129,7 +135,7 @@ def planned_calls(
         claims = templates.plain_claims if plain else templates.claims_in(matmul_precision)
         numbers = state_results(module) | dict(donated) if plain is None else {}
         owned = {n: numbers[n.target] for n in module.graph.placeholders if n.target in numbers}
-        join = list if plain else join_scales
+        join = list if plain else _joined
         inside = no_routine if plain else templates.claims_inside
         program = plan(
             module,

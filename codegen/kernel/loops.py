@@ -10,11 +10,24 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, Comment, For, If, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.kernel_ir import (
+    Alloc,
+    Assign,
+    Comment,
+    For,
+    If,
+    Let,
+    Stmt,
+    Store,
+    expressions,
+    fresh_local,
+    statements,
+)
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
@@ -303,6 +316,70 @@ def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
         place = next((n for n, other in enumerate(made) if bound <= other), len(made))
         made.insert(place, bound)
     return tuple(made) if all(a <= b for a, b in itertools.pairwise(made)) else None
+
+
+# -- fused -----------------------------------------------------------------------------------------
+def fused(first: Sequence[Stmt], second: Sequence[Stmt]) -> list[Stmt] | None:
+    """Statements that compute two things from the same elements in loops that are alike, as loops that compute both
+    (horizontal fusion). None if the loops differ, or the second ones need what the first ones compute."""
+    made = {s.name for s in statements(first) if isinstance(s, (Let, Alloc))}
+    parts = [[n for s in statements(body) for e in expressions(s) for n in expr.walk(e)] for body in (first, second)]
+    used = {n.name for n in parts[1] if isinstance(n, Local)}
+    ours, theirs = ({n.buffer for n in part if isinstance(n, Load)} for part in parts)
+    return None if made & used or not ours & theirs else _fused(first, second, {}, {})
+
+
+def _fused(
+    first: Sequence[Stmt], second: Sequence[Stmt], env: dict[Var, Index], same: dict[str, str]
+) -> list[Stmt] | None:
+    """Both in turns, with the second ones' loop variables replaced; ``same`` are names in the second ones for what has
+    another name in the first."""
+    ours, theirs = _between_blocks(first), _between_blocks(second)
+    if len(ours) != len(theirs):
+        return None
+    sizes = {str(s.value.index): s.name for s in first if isinstance(s, Let) and isinstance(s.value, IndexValue)}
+
+    def text(part: Index | Expr) -> str:
+        return re.sub(r"\w+", lambda name: same.get(name[0], name[0]), str(part))
+
+    found: list[Stmt] = []
+    for (before, a), (others, b) in zip(ours, theirs, strict=True):
+        found += before
+        for statement in others:
+            if isinstance(statement, Let) and isinstance(statement.value, IndexValue):
+                known = sizes.get(text(statement.value.index))
+                if known is not None:
+                    same[statement.name] = known
+                    continue
+            found.append(_Renamer(same).statement(statement, env))
+        if isinstance(a, For) and isinstance(b, For):
+            if (str(a.var.extent), a.kind, a.step) != (text(b.var.extent), b.kind, b.step):
+                return None
+            inside, names = {**env, b.var: Index.of(a.var)}, {**same, b.var.name: a.var.name}
+            body = _fused(a.body, b.body, inside, names)
+            if body is None:
+                return None
+            found.append(For(a.var, tuple(body), a.kind, a.step))
+        elif isinstance(a, If) and isinstance(b, If):
+            body = _fused(a.body, b.body, env, dict(same)) if str(a.condition) == text(b.condition) else None
+            if body is None:
+                return None
+            found.append(If(a.condition, tuple(body)))
+        elif a is not b:
+            return None
+    return found
+
+
+def _between_blocks(body: Sequence[Stmt]) -> list[tuple[list[Stmt], For | If | None]]:
+    """Each loop and condition with the statements before it; at the end what is behind all."""
+    found: list[tuple[list[Stmt], For | If | None]] = [([], None)]
+    for statement in body:
+        if isinstance(statement, (For, If)):
+            found[-1] = found[-1][0], statement
+            found.append(([], None))
+        else:
+            found[-1][0].append(statement)
+    return found
 
 
 # -- named -----------------------------------------------------------------------------------------

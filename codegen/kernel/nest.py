@@ -13,6 +13,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.loops import fused
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     LANES,
@@ -73,6 +74,7 @@ class Nest:
         self.lanes, self.finite = lanes, finite  # as for `schedule`
         self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where the operand of a reduction is stored as well
         self.whole: set[int] = set()  # reductions that are not divided any more
+        self.ended: dict[int, tuple[int, int]] = {}  # by depth, which statements there compute the last reduction
         self.shapes = shapes or {}  # of buffers, if addresses may be inspected
         self.is_shared = True  # by threads
 
@@ -157,7 +159,22 @@ class Nest:
         return uses > 1 or level < here
 
     def _reduce(self, node: Reduction, level: int) -> Expr:
-        """Add the loops that compute a reduction at ``level``; returns the local that holds it."""
+        """Add the loops that compute a reduction at ``level``; returns the local that holds it. They become one with
+        loops right before them if these are alike."""
+        statements, (first, end) = self.levels[level], self.ended.get(level, (0, 0))
+        start = len(statements)
+        found = self._loops_of(node, level)
+        may_join = self.lanes and self.finite is None and first < end == start
+        both = fused(statements[first:end], statements[end:]) if may_join else None
+        if both is None:
+            first = start
+        else:
+            statements[first:] = both
+        self.ended[level] = first, len(statements)
+        return found
+
+    def _loops_of(self, node: Reduction, level: int) -> Expr:
+        """Add the loops of a reduction."""
         reduced = joined(node, self.shapes) if self.shapes else node
         if self.lanes and self.finite is None and _is_searched_twice(reduced, self):
             found = fresh_local(dtypes.int64, "_where")

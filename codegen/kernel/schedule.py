@@ -273,14 +273,14 @@ def _with_scale(
     finite: frozenset[str] | None,
 ) -> Kernel:
     """The kernel of a group that, in addition to its root, stores a value for each row (all axes except the last)
-    that the root's elements depend on."""
+    that the root's elements depend on, or a second reduction of all elements."""
     assert group.beside is not None
     outputs = [buffer_of(node, is_output=True) for node in group.stored]
     value, of_row = pair.children
     nest = Nest(space, lanes=lanes, shapes=shapes, finite=finite)
     element = nest.bind(value)
     level = nest.level(expr.free_variables(of_row))
-    row = (*store[:-1], Index.of(0))
+    row = (*store[:-1], Index.of(0))[: len(store)]
     nest.levels[level].append(Store(outputs[1].name, row, nest.bind(of_row)))
     body = nest.finish([Store(outputs[0].name, store, element)])
     return finish(name, (*lowered.buffers, *outputs), body, group)
@@ -301,13 +301,21 @@ def finish(
 
 def document(group: Group) -> str:
     """What the kernel computes, and where it comes from in the program."""
-    names = [f"{n.target.name}" for n in group.members]
-    line = f"{group.root.name}: {group.root.type} = {' -> '.join(names)}"
+    side = group.beside
+    line = f"{group.root.name}: {group.root.type} = {_steps(group, group.root)}"
     origins = list(dict.fromkeys(n.origin for n in group.members if n.origin))
     exact = [o for o in origins if not any(_is_within(other, o) for other in origins)]
-    side = group.beside
-    beside = [] if side is None else [f"and {side.name}: {side.type} = {side.target.name}"]
+    beside = [] if side is None else [f"and {side.name}: {side.type} = {_steps(group, side)}"]
     return "\n".join([line, *beside, *exact[:4]])
+
+
+def _steps(group: Group, result: Node) -> str:
+    """The ops that compute one of the group's results."""
+    needed = {result}
+    for node in reversed(group.members):
+        needed |= set(node.all_input_nodes) if node in needed else set()
+    names = [n.target.name for n in group.members if n in needed]
+    return " -> ".join(names or [result.target.name])  # a template computes what is no member of its group
 
 
 def _is_within(inner: str, outer: str) -> bool:
