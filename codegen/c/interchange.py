@@ -266,7 +266,7 @@ def _is_unread(store: Store, later: Sequence[Stmt], place: Callable[[str], str],
 
 def _is_plain(loop: For) -> bool:
     """Whether iterations may run in any order, and contain neither loops nor anything that can fail."""
-    if loop.var.extent.variables() or loop.kind in ("serial", "reduce") or loop.step != 1:
+    if loop.var.extent.variables() or loop.kind in ("serial", "rolled", "reduce") or loop.step != 1:
         return False
     if not all(isinstance(s, (Let, Store)) for s in loop.body):
         return False

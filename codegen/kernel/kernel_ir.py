@@ -19,7 +19,8 @@ from fxlite.scalar.expr import Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import Given, Index, Var
 from fxlite.types.dtypes import DType
 
-LOOP_KINDS = ("serial", "independent", "reduce", "parallel", "simd", "parallel simd", "lanes", "transpose", "row")
+_SIMD_KINDS = ("simd", "parallel simd", "lanes")
+LOOP_KINDS = ("serial", "rolled", "reduce", "independent", "parallel", *_SIMD_KINDS, "transpose", "row")
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class For:
     extent over the elements of a local array; ``transpose``: with the one loop in it, copies a square of a
     buffer into a local array, transposed; ``row``: applies a function to all
     elements of a local array; ``independent``: like parallel, but C runs it in order;
-    ``reduce``: in any order, because the last statement adds to a total; ``serial``: in order."""
+    ``reduce``: in any order, because the last statement adds to a total; ``serial``: in order; ``rolled``:
+    in order, and not unrolled by a C compiler."""
 
     var: Var
     body: tuple[Stmt, ...]

@@ -383,9 +383,11 @@ class CPrinter:
         )
 
     def pragma(self, s: For) -> list[str]:
-        """The line for OpenMP before a loop."""
+        """The line for OpenMP, or for a compiler, before a loop."""
         if isinstance(s, Range):
             return [s.pragma] if s.pragma else []
+        if s.kind == "rolled":
+            return ["#pragma GCC unroll 1"]
         if s.kind == "simd" or s.kind == "lanes":
             return ["#pragma omp simd"]
         if s.kind.startswith("parallel"):

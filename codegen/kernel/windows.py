@@ -43,8 +43,11 @@ WINDOW_COLUMNS = 11
 """The most columns of a window: each is printed as a loop of its own."""
 FEW_ADDED, FEW_COMPARED = 9, 4
 """The most numbers of windows that overlap and have no edges that are added, or compared, faster one by one: in rows of
-a known size, for which loops are unrolled. (With edges, which would be loops of their own, by columns takes 0.5 to 1.2
-of the time: measured for 2 x 2 and 3 x 3 of 5 x 5 to 112 x 112.)"""
+a known size, for which loops are unrolled. (With edges, which would be loops of their own, by columns takes 0.3 to 1.1
+of the time: measured for 2 x 2 and 3 x 3 of 4 x 4 to 112 x 112.)"""
+FEW_COLUMNS = 8
+"""The most columns that a row of so few numbers with edges reads if they are faster one by one. (By columns takes up to
+2.4 times as long.)"""
 LONGEST_ROW = 4096
 """The most columns of windows that are combined at a time, of all rows together."""
 ROWS_OF_WINDOWS = 8
@@ -291,9 +294,10 @@ def _by_columns(
     apart = 0 if step is None else step.constant or 0
     if step is None or apart <= 0 or (columns := Columns.of(along, COLUMNS)).size * apart > LONGEST_ROW:
         return None
-    few = FEW_ADDED if reduction.kind == "sum" else FEW_COMPARED
-    is_whole = apart == 1 and not conditions and along.extent.constant is not None
-    if is_whole and (height or few + 1) * width <= few:
+    most = FEW_ADDED if reduction.kind == "sum" else FEW_COMPARED
+    is_few = along.extent.constant is not None and (height or most + 1) * width <= most
+    read = (columns.size - 1) * apart + width
+    if is_few and (read <= FEW_COLUMNS if conditions else apart == 1):
         return None  # columns that are read before their stores have ended
     bounds, row_conditions = [], []
     for condition in conditions:
@@ -324,7 +328,7 @@ def _by_columns(
     moved = {space[-2]: turns.first + row} if several else {}
     combined, column = fresh_local(dtype, "_columns"), expr.fresh_var((columns.count - 1) * step + width, "lane")
     first = Index.of(row) * column.extent
-    size = turns.size * ((columns.size - 1) * apart + width)
+    size = turns.size * read
     start, end = span(column, [b.substitute({along: columns.first, across: Index.of(column)}) for b in bounds])
     named: list[Stmt] = []
     start, end = _named(start, named), _named(end, named) if bounds else end
@@ -357,7 +361,10 @@ def _by_columns(
         ]
     used = None if columns.used is None and turns.used is None else turns.count * column.extent
     begin = Alloc(combined.name, dtype, neutral(kind, dtype), size, used)
-    statements = [*named, begin, *_loops([*rows, row], [loop]), *_loops([row], last)]
+    # Unrolled, columns would be kept in registers, and moved there one by one for strided vectors.
+    order = "rolled" if is_few and conditions and apart > 1 and several else "serial"
+    combining, storing = For(row, (loop,), order), For(row, tuple(last), order)
+    statements = [*named, begin, *_loops(rows, [combining]), storing]
     statements = columns.loop(statements, "parallel" if len(space) == 1 else "serial")
     outer = [*space[:-2], along] if several else space
     return _around(outer, turns.loop(statements, "independent"))

@@ -12,6 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.codegen.c import templates
 from fxlite.codegen.kernel.kernel_ir import For, Store, statements
+from fxlite.codegen.kernel.printer import kernel_text
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import optimize, plan
 from tests.oracle import agree
@@ -67,6 +68,22 @@ def test_several_rows_of_windows(name: str) -> None:
         expected = POOLS[name](values)
         for function in (of_names, fx.compile(POOLS[name], values)):
             np.testing.assert_allclose(function(values), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("height, width, rolled", [(4, 4, 0), (5, 5, 0), (9, 9, 2), (8, 14, 2), (3, 40, 2)])
+@pytest.mark.parametrize("size, stride", [(2, 1), (2, 2), (3, 2)])
+def test_few_numbers_with_edges(size: int, stride: int, height: int, width: int, rolled: int) -> None:
+    """Windows of few numbers with edges are added one by one in images of few columns, and by columns in others: where
+    they are not adjacent, in loops over rows that are not unrolled."""
+
+    def program(x: Any) -> Any:
+        return F.avg_pool2d(x, size, stride, 1)
+
+    kernel = kernel_of(program, f"f32[2,3,{height},{width}]")
+    kinds = [s.kind for s in statements(kernel.body) if type(s) is For]
+    assert kinds.count("rolled") == (rolled if stride > 1 else 0)
+    assert kernel_text(kernel).count("#pragma GCC unroll 1\n") == kinds.count("rolled")
+    agree(program, np.random.default_rng(4).standard_normal((2, 3, height, width)).astype(np.float32))
 
 
 @pytest.mark.parametrize("function", [np.sum, np.max, np.mean])
