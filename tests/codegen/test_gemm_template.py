@@ -488,6 +488,20 @@ def test_functions_of_few_columns(n: int, k: int) -> None:
         np.testing.assert_allclose(function(x, right), program(x, right), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("rows", [11, 17, 22])
+def test_the_last_columns_fill_half_a_vector(rows: int, dtype: str) -> None:
+    """They have the same bits as in a panel that is full."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(rows, 501)).astype(dtype), rng.normal(size=(2, 501, 64)).astype(dtype)
+    whole = fx.compile(lambda x, y: x @ y, x, y)(x, y)
+    for columns in (33, 34, 36, 37, 40, 41, 48, 49):
+        part = np.ascontiguousarray(y[:, :, :columns])
+        compiled = fx.compile(lambda x, y: x @ y, x, part)
+        assert "multiply_tile" in "".join(compiled.sources.values())
+        np.testing.assert_array_equal(compiled(x, part), whole[:, :, :columns])
+
+
 @pytest.mark.parametrize("k", [1, 2, 4, 8, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dot_products_of_rows(dtype: str, k: int) -> None:

@@ -390,12 +390,13 @@ class _Floats(Product):
         if not self.in_registers:
             return []
         name = "bf16" if self.spec.bf16 else self.spec.ctype
+        vector = "bf16" if self.spec.bf16 else f"{self.spec.ctype}_vec"
         ahead = "ahead" if self.asks_ahead else "nothing_ahead()"
         steps = "" if self.spec.bf16 else f", {self.width}, {ahead}"
 
         def sums(body: Body, target: str) -> None:
             given = f"{bare(self.depth)}, a_tile, a_row, b_tile + first{steps}"
-            body.put(f"sum_rows_{name}(rows, vectors, 1, {given}, {target});")
+            body.put(f"sum_rows_{vector}(rows, vectors, 1, {given}, {target});")
 
         def stored(body: Body, at: Place) -> None:
             given = at.rows, at.columns, at.depth, "a_tile", "a_row", "b_tile", at.sums

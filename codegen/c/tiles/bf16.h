@@ -124,7 +124,7 @@ static TILE_INLINE void add_pairs(
 #endif
 }
 
-/* sum_rows_float for pairs: sum[i * split][v] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
+/* sum_rows_float_vec for pairs: sum[i * split][v] = sum over k < 2 * depth of a[i][k] * b[k][j]. */
 static TILE_INLINE void sum_rows_bf16(
     const int rows, const int vectors, const int split, int64_t depth,
     const uint32_t *a, int64_t a_row, const uint32_t *b, float_vec sum[TILE_ROWS][2])
@@ -142,7 +142,7 @@ static TILE_INLINE void sum_rows_bf16(
     }
     for (int64_t k = 0; k < depth; k++)
         add_pairs(rows, vectors, split, a + k, a_row, b + k * float_panel, sum);
-    join_parts_float(rows, vectors, split, sum);
+    join_parts_float_vec(rows, vectors, split, sum);
 }
 
 /* The same, stored to memory: tile[i][j]. */
@@ -160,7 +160,7 @@ static TILE_INLINE void multiply_rows_bf16(
     }
 }
 
-/* multiply_pair_float and multiply_single_float for pairs. */
+/* multiply_pair_float and multiply_single_float_vec for pairs. */
 TILE_FUNCTION static void multiply_pair_bf16(
     int rows, int64_t depth, const uint32_t *a, int64_t a_row, const uint32_t *b,
     float *restrict tile)

@@ -52,13 +52,8 @@ static void pad_plane_T(
     }
 }
 
-enum { HALF_BYTES = VECTOR_BYTES > 16 ? VECTOR_BYTES / 2 : 16 }; /* for few channels or columns */
-
-typedef T T_half VECTOR(HALF_BYTES, sizeof(T));
-enum { T_vec_lanes = T_lanes, T_half_lanes = sizeof(T_half) / sizeof(T) };
-
 /* tile[i][j] = sum over channels c and taps t of x[c][i * pixel_step + tap[t]] * b[c][t][j] for
- * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_T. */
+ * `pixels` pixels and `vectors` vectors of output channels; see multiply_rows_V. */
 static TILE_INLINE void sum_pixels_V(
     const int pixels, const int vectors, int channels, int taps, const T *x, int64_t channel_step,
     const int64_t *tap, int64_t pixel_step, const T *b, T *restrict tile)

@@ -45,6 +45,13 @@
 #define BITS 64
 #endif
 
+/* Vectors in which a tile is computed. */
+#if INSTANCE == 0
+#define V T_vec
+#else
+#define V T_half
+#endif
+
 /* ---- Matrix tiles: what every matrix product and convolution below is built from ---------- */
 
 /* Bytes of a vector register. Vectors are an extension of GCC's, which Clang has, too; elsewhere,
@@ -412,9 +419,14 @@ static inline T_vec minimum_T(T_vec a, T_vec b)
     return T_of_bits((second & bits_of_T(b)) | (~second & bits_of_T(a)));
 }
 
+enum { HALF_BYTES = VECTOR_BYTES > 16 ? VECTOR_BYTES / 2 : 16 }; /* for few channels or columns */
+
+typedef T T_half VECTOR(HALF_BYTES, sizeof(T));
+enum { T_vec_lanes = T_lanes, T_half_lanes = sizeof(T_half) / sizeof(T) };
+
 /* sum[i * split][v] becomes the sum of all `split` parts of row i. */
-static TILE_INLINE void join_parts_T(
-    const int rows, const int vectors, const int split, T_vec sum[TILE_ROWS][2])
+static TILE_INLINE void join_parts_V(
+    const int rows, const int vectors, const int split, V sum[TILE_ROWS][2])
 {
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
@@ -433,27 +445,27 @@ static TILE_INLINE void join_parts_T(
  * FMA. B is read through volatile so that GCC loads a vector once for all rows: left alone it folds
  * the load into every FMA when rows <= 4, and is bound by loads (measured: 85 against 117
  * GFLOP/s). */
-static TILE_INLINE void sum_rows_T(
+static TILE_INLINE void sum_rows_V(
     const int rows, const int vectors, const int split, int64_t depth,
     const T *a, int64_t a_row, const T *b, int64_t b_row, struct ahead ahead,
-    T_vec sum[TILE_ROWS][2])
+    V sum[TILE_ROWS][2])
 {
-    T_vec b_k[2];
+    V b_k[2];
     #pragma GCC unroll 16
     for (int i = 0; i < rows * split; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            sum[i][v] = (T_vec){0};
+            sum[i][v] = (V){0};
     }
     for (; split > 1 && depth >= split; depth -= split, a += split, b += split * b_row) {
         #pragma GCC unroll 4
         for (int s = 0; s < split; s++) {
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                b_k[v] = *(const volatile T_vec *)(b + s * b_row + v * T_lanes);
+                b_k[v] = *(const volatile V *)(b + s * b_row + v * V_lanes);
             #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                const T_vec a_k = all_T(a[i * a_row + s]);
+                const V a_k = a[i * a_row + s] - (V){0};
                 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
                     ADD_PRODUCT_T(sum[i * split + s][v], a_k, b_k[v]);
@@ -470,42 +482,42 @@ static TILE_INLINE void sum_rows_T(
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) {
                 if (STEPS_AHEAD)
-                    PREFETCH(b + (k + STEPS_AHEAD) * b_row + v * T_lanes, 0, 3);
-                b_k[v] = *(const volatile T_vec *)(b + k * b_row + v * T_lanes);
+                    PREFETCH(b + (k + STEPS_AHEAD) * b_row + v * V_lanes, 0, 3);
+                b_k[v] = *(const volatile V *)(b + k * b_row + v * V_lanes);
             }
             #pragma GCC unroll 16
             for (int i = 0; i < rows; i++) {
-                const T_vec a_k = all_T((i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[k]);
+                const V a_k = (i < 6 ? a + i * a_row : a_6 + (i - 6) * a_row)[k] - (V){0};
                 #pragma GCC unroll 2
                 for (int v = 0; v < vectors; v++)
                     ADD_PRODUCT_T(sum[i * split][v], a_k, b_k[v]);
             }
         }
     }
-    join_parts_T(rows, vectors, split, sum);
+    join_parts_V(rows, vectors, split, sum);
 }
 
 /* The same, stored to memory: tile[i][j], or added to it. */
-static TILE_INLINE void multiply_rows_T(
+static TILE_INLINE void multiply_rows_V(
     const int rows, const int vectors, const int split, int64_t depth,
     const T *a, int64_t a_row, const T *b, int64_t b_row, struct ahead ahead, int adds,
     T *restrict tile)
 {
-    T_vec sum[TILE_ROWS][2];
-    sum_rows_T(rows, vectors, split, depth, a, a_row, b, b_row, ahead, sum);
+    V sum[TILE_ROWS][2];
+    sum_rows_V(rows, vectors, split, depth, a, a_row, b, b_row, ahead, sum);
     if (adds) {
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++)
-                sum[i * split][v] += *(T_vec *)(tile + i * T_panel + v * T_lanes);
+                sum[i * split][v] += *(V *)(tile + i * T_panel + v * V_lanes);
         }
     }
     #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++)
-            *(T_vec *)(tile + i * T_panel + v * T_lanes) = sum[i * split][v];
+            *(V *)(tile + i * T_panel + v * V_lanes) = sum[i * split][v];
     }
 }
 
@@ -516,22 +528,22 @@ TILE_FUNCTION static void multiply_pair_T(
     T *restrict tile)
 {
     switch (rows) {
-    ROW_CASES(multiply_rows_T, 2, depth, a, a_row, b, PANEL, ahead, adds, tile)
+    ROW_CASES(multiply_rows_T_vec, 2, depth, a, a_row, b, PANEL, ahead, adds, tile)
     }
 }
 
-TILE_FUNCTION static void multiply_single_T(
+TILE_FUNCTION static void multiply_single_V(
     int rows, int64_t depth, const T *a, int64_t a_row, const T *b, struct ahead ahead, int adds,
     T *restrict tile)
 {
     switch (rows) {
-    ROW_CASES(multiply_rows_T, 1, depth, a, a_row, b, PANEL, ahead, adds, tile)
+    ROW_CASES(multiply_rows_V, 1, depth, a, a_row, b, PANEL, ahead, adds, tile)
     }
 }
 
 /* tile[rows][PANEL] = A (rows x depth, rows a_row apart) times one panel of B (depth x columns,
- * rows PANEL apart), 1 <= rows <= TILE_ROWS, or this added to the tile. Computes whole vectors:
- * columns from `columns` on hold the products with the rest of the panel. */
+ * rows PANEL apart), 1 <= rows <= TILE_ROWS, or this added to the tile. Computes whole or half
+ * vectors: columns from `columns` on hold the products with the rest of the panel. */
 static inline void multiply_block_T(
     int rows, int columns, int64_t depth, const T *a, int64_t a_row, const T *b,
     struct ahead ahead, int adds, T *restrict tile)
@@ -539,8 +551,10 @@ static inline void multiply_block_T(
     for (int j = 0; j < columns; j += 2 * T_lanes) {
         if (columns - j > T_lanes)
             multiply_pair_T(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
-        else
-            multiply_single_T(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
+        else if (columns - j > T_half_lanes)
+            multiply_single_T_vec(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
+        else /* half a vector takes half the time on processors that split whole vectors */
+            multiply_single_T_half(rows, depth, a, a_row, b + j, ahead, adds, tile + j);
     }
 }
 

@@ -90,7 +90,7 @@ static TILE_INLINE void sum_scaled_INT(
         }
         for (int s = 0; s < left; s++) /* of the last word, which may not be full */
             add_number_INT(rows, vectors, split, 0, s, a, a_6, a_row, b, sum);
-        join_parts_float(rows, vectors, split, sum);
+        join_parts_float_vec(rows, vectors, split, sum);
         #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             #pragma GCC unroll 2

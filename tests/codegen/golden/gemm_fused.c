@@ -10,7 +10,7 @@ static void k0_mul_sums(const int rows, const int columns, int64_t row_0, int64_
     for (int first = 0; first < columns; first += 2*float_lanes) {
         const int vectors = columns - first > float_lanes ? 2 : 1;
         float_vec sums[TILE_ROWS][2];
-        sum_rows_float(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, ahead, sums);
+        sum_rows_float_vec(rows, vectors, 1, 40, a_tile, a_row, b_tile + first, 32, ahead, sums);
         #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
             const int count = columns - first - v*float_lanes;
