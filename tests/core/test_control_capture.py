@@ -584,6 +584,107 @@ def test_a_long_while_loop_of_known_rounds_stays_one(program):
             np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
+def transformed(x):
+    """The FFT of a power of two of numbers, in place."""
+    a, n = x.astype(complex), len(x)
+    bits = n.bit_length() - 1
+    for i in range(n):
+        r = 0
+        for b in range(bits):
+            if i >> b & 1:
+                r |= 1 << (bits - 1 - b)
+        if r > i:
+            a[i], a[r] = a[r], a[i]
+    size = 2
+    while size <= n:
+        combined(a, size)
+        size *= 2
+    return a
+
+
+def combined(a, size):
+    half = size // 2
+    w = np.exp(-2j * np.pi * np.arange(half) / size)
+    for s in range(0, len(a), size):
+        u, v = a[s : s + half].copy(), a[s + half : s + size] * w
+        a[s : s + half] = u + v
+        a[s + half : s + size] = u - v
+
+
+def transformed_by_stages(x):
+    n = len(x)
+    order = np.zeros(n, int)
+    for stage in range(n.bit_length() - 1):
+        order[1 << stage : 2 << stage] = order[: 1 << stage] + (n >> (stage + 1))
+    a = x[order].astype(complex)
+    for stage in range(n.bit_length() - 1):
+        combined(a, 2 << stage)
+    return a
+
+
+@pytest.mark.parametrize("program", [transformed, transformed_by_stages])
+def test_a_loop_whose_arrays_differ_from_round_to_round_is_unrolled_and_writes_only_parts(program):
+    """A loop over sizes that stayed one would compute whole arrays under masks. The loops in it stay loops, whichever
+    of their rounds write, and each of their rounds writes only its own elements."""
+    x = np.random.default_rng(0).standard_normal(2048)
+    gm = fx.symbolic_trace(program, "f64[2048]")
+    assert len(gm.graph.nodes) < 300
+    inside = [n for node in gm.graph.nodes for b in node.kwargs.values() if hasattr(b, "calls") for n in b.calls]
+    assert not any(n.target.name == "where" and 2048 in n.type.shape for n in inside)
+    np.testing.assert_allclose(fx.compile(gm)(x), np.fft.fft(x), atol=1e-9)
+
+
+def shifted(y):
+    for i in range(40):
+        y[i * 5 : i * 5 + 5] = y[i * 5 + 1 : i * 5 + 6] * 2 + y[0]
+    return y
+
+
+def shifted_under_a_condition(y):
+    for i in range(30):
+        if y[i] > 0:
+            y[i : i + 100] = y[i + 2 : i + 102] - y[i : i + 100]
+    return y
+
+
+def rows_and_columns(y):
+    z = y.reshape(21, 10).copy()
+    for i in range(7):
+        z[3 * i : 3 * i + 3] = y[i]
+        z[:, i : i + 2] = z[:, i : i + 2] + y[i] * z[:, i + 1 : i + 3]
+        z[i, i : i + 2], z[2:4, i : i + 3] = -1, y[:3]
+    return z
+
+
+def turned_in_place(y):
+    for i in range(len(y) // 3):
+        y[3 * i : 3 * i + 3] = y[3 * i : 3 * i + 3][::-1]
+        y[3 * i : 3 * i + 1] = 3
+    return y
+
+
+def numbers_of_another_dtype(y):
+    w = y.astype(np.float32)
+    for i in range(100):
+        w[i : i + 10] = w[i : i + 10] + y[:10]
+        w[i : i + 3] = [1, 2, 3]
+    return w
+
+
+@pytest.mark.parametrize(
+    "program", [shifted, shifted_under_a_condition, rows_and_columns, turned_in_place, numbers_of_another_dtype]
+)
+def test_slices_of_known_length_that_loops_write(program):
+    y = np.random.default_rng(0).standard_normal(210)
+    expected = program(y.copy())
+    for loops in ("auto", "keep"):
+        gm = fx.symbolic_trace(program, "f64[210]", loops=loops)
+        for run in (gm, fx.compile(gm)):
+            found = run(y.copy())
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_a_long_while_loop_that_cannot_stay_one_is_unrolled():
     def parts(x):
         n, total = 1, 0.0

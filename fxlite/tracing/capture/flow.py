@@ -44,6 +44,8 @@ FEW_WRITES, _FEW_INSIDE = 16, 4
 #: The most rounds of an unrolled loop that reads arrays at other places than it computes, and the most conditions in
 #: all its rounds, since each becomes a kernel of its own. Which array a name is after fewer conditions is followed.
 _MANY_ROUNDS = 64
+#: How many rounds of a longer loop are tried, and the part of all rounds by which each is behind the one before.
+_TRIED, _GOLDEN = 8, (5**0.5 - 1) / 2
 #: Kinds of ops that templates compute if a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
@@ -183,6 +185,7 @@ class Flow(Expressions):
             return None
         found: list[Any] = []
         reasons = [""]
+        kinds: list[frozenset[Any]] = []
 
         def trial() -> Any:
             while True:
@@ -193,8 +196,10 @@ class Flow(Expressions):
                 outcome = body()
                 if isinstance(outcome, Outcome) or outcome not in (None, CONTINUE):
                     return outcome
-                made = len(tracer.graph.nodes) - before
-                reasons.append(self._why_too_long(tracer, len(found), made, inside))
+                last = _calls(islice(reversed(tracer.graph.nodes), len(tracer.graph.nodes) - before))
+                kinds.append(_kinds_of_arrays(last))
+                differs = len(kinds) > 1 and kinds[-1] != kinds[-2]
+                reasons.append(self._why_too_long(tracer, len(found), last, inside, differs))
 
         region, grows, added = Region(tracer, "a while loop", about.places), False, tracer.added.copy()
         region.maker, region.is_open = region, True
@@ -228,13 +233,14 @@ class Flow(Expressions):
             tracer.note_statement("while", f"stays a loop: {why}")
         return outcome
 
-    def _why_too_long(self, tracer: Any, rounds: int, made: int, inside: bool) -> str:
-        """The reason why a ``while`` statement stays a loop, after as many rounds, of which the last one has added as
-        many nodes; empty if there is none so far."""
-        last = list(islice(reversed(tracer.graph.nodes), made))
+    def _why_too_long(self, tracer: Any, rounds: int, last: Sequence[Any], inside: bool, differs: bool) -> str:
+        """The reason why a ``while`` statement stays a loop, after as many rounds, of which the last one has made these
+        calls; empty if there is none so far. ``differs``: of arrays of other shapes than the one before."""
         if sum(map(calls_in, last)) * rounds > (_MOST_INSIDE if inside else MOST_UNROLLED):
-            return f"unrolled it would have more than {rounds} x {made} nodes"
-        what = _why_kernels(_calls(last), rounds, _FEW_INSIDE if len(tracer.bodies) > 1 else FEW_WRITES)
+            return f"unrolled it would have more than {rounds} x {len(last)} nodes"
+        if differs and rounds <= _MANY_ROUNDS:
+            return ""
+        what = _why_kernels(last, rounds, _FEW_INSIDE if len(tracer.bodies) > 1 else FEW_WRITES)
         return f"it has more than {rounds} rounds, which {what}" if what else ""
 
     def for_(
@@ -308,11 +314,34 @@ class Flow(Expressions):
             return ""
         if tracer.loops == "keep":
             return 'loops="keep"'
+        for number in _sampled(over.count):
+            calls: list[Any] = []
+            reason = self._why_of_round(tracer, over, number, body, about, inside, calls)
+            if calls and 1 < over.count <= _MANY_ROUNDS:
+                other: list[Any] = []
+                again = self._why_of_round(tracer, over, number - 1, body, about, inside, other)
+                if again and _kinds_of_arrays(calls) != _kinds_of_arrays(other):
+                    return ""
+            if reason or Hint.of(tracer, body).unrolls:
+                return reason
+        return ""
+
+    def _why_of_round(
+        self,
+        tracer: Any,
+        over: Counted,
+        number: int,
+        body: Callable[[Any], Any],
+        about: Variables,
+        inside: bool,
+        calls: list[Any],
+    ) -> str:
+        """See :meth:`_why_kept`, which asks this about some of the rounds. The calls of one are added to ``calls`` if
+        the reason is that it would become many kernels."""
         region, added = Region(tracer, "a for loop", about.places), tracer.added.copy()
         region.maker, region.is_open, region.is_long = region, False, is_long(tracer, over)
         try:
-            middle = over.count // 2  # in the first iteration, an inner loop may have no iterations
-            way = run(region, lambda: body(over.item(middle)))
+            way = run(region, lambda: body(over.item(number)))
         except FxliteError:
             Hint.of(tracer, body).unrolls = True  # if that is impossible, the error says why
             return ""
@@ -332,6 +361,7 @@ class Flow(Expressions):
         nodes = _calls(way.region.graph.nodes)
         few = _FEW_INSIDE if tracer.bodies else FEW_WRITES
         if what := _why_kernels(nodes, over.count, few):
+            calls += nodes
             return f"it has {over.count} rounds, which {what}"
         has_loops = any(_has_loops(node) for node in nodes)
         is_large = over.count > _FEW_ROUNDS or size * over.count > _MOST_INSIDE
@@ -375,6 +405,14 @@ class Flow(Expressions):
         return self.either(self._any(left), (lambda: sure, orelse), variables(names, (orelse,)))
 
 
+def _sampled(count: int) -> list[int]:
+    """The rounds of a loop that are tried. One suffices for a short loop: the middle one, since in the first an inner
+    loop may have no rounds. Those of a long one may differ in what conditions on their numbers choose, so that some in
+    no regular order are tried, too."""
+    tried = _TRIED if count > _MANY_ROUNDS else 1
+    return list(dict.fromkeys(int(count * ((0.5 + k * _GOLDEN) % 1)) for k in range(tried)))
+
+
 def _same(outcome: Any) -> Any:
     return outcome
 
@@ -404,6 +442,12 @@ def _why_kernels(calls: Sequence[Any], count: int, few_writes: int) -> str:
         return "have conditions"
     moves = count > _MANY_ROUNDS and any(node.target.kind != "pointwise" and _rank(node) for node in calls)
     return "read arrays at other places" if moves else ""
+
+
+def _kinds_of_arrays(calls: Iterable[Any]) -> frozenset[Any]:
+    """The types of the arrays that calls compute. If they differ from round to round, a loop that stays one computes
+    each part of an array as the whole array under a mask."""
+    return frozenset(str(node.type) for node in calls if _rank(node))
 
 
 def _rank(node: Any) -> int:

@@ -23,7 +23,7 @@ from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
-from fxlite.tracing.selections.spans import at_least, counting, is_computed, span_of
+from fxlite.tracing.selections.spans import at_least, at_most, counting, is_computed, span_of
 from fxlite.tracing.subscript import (
     Part,
     basic_part,
@@ -223,11 +223,16 @@ def _is_own_part(y: Proxy, items: list[Any], value: Any) -> bool:
 
 
 def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
-    """``y[a:b] = value`` with computed bounds, as a write of the whole axis with np.where."""
+    """``y[a:b] = value`` with computed bounds: in a loop as a write to as many positions, if their number is known;
+    else as a write of the whole axis with np.where."""
     if sum(map(is_computed, items)) > 1:
         _set_block(y, items, value, what)
         return
     part = cut(y, items)
+    places = None if isinstance(value, (Masked, Block)) else _places_in_loop(y, items, part)
+    if places is not None:
+        set_item(y, tuple(places if is_computed(item) else item for item in items), value)
+        return
     new = aligned(value, part)
     kind = part.values.type.dtype
     if is_traced(new):
@@ -235,6 +240,18 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     else:
         new = np.asarray(prepared(y.tracer, part.values.type, new, what), kind.numpy) if np.ndim(new) == 0 else new
     set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
+
+
+def _places_in_loop(y: Proxy, items: list[Any], part: Masked) -> Any:
+    """The positions of a slice with computed bounds, if its write is part of a loop or branch, its number of elements
+    is known, all are inside of the axis, and an array of them may take its place; else None. The whole axis would be
+    computed in each round."""
+    tracer, span = y.tracer, part.span
+    if not tracer.bodies or span is None or span.length is None:
+        return None
+    is_inside = at_least(tracer, span.first, 0) and at_most(tracer, span.last, span.size)
+    is_apart = all(isinstance(item, slice) or item is Ellipsis for item in items)  # other indices move its axis
+    return span.first + counting(tracer, span.length) if is_inside and is_apart else None
 
 
 def _set_stepped(y: Proxy, items: list[Any], value: Any, what: str) -> bool:
@@ -502,7 +519,7 @@ def _is_like(one: Any, other: Any) -> bool:
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
-#: The most positions that each element is compared with to become a value that they share.
+#: The most positions that each element is compared with to become a value that they share, outside of loops.
 _FEW = 8
 
 
@@ -525,7 +542,7 @@ def _set_indexed(y: Proxy, part: Part, value: Any, what: str, scatter: str = "")
     alike = not scatter and _alike(new, len(common), len(rest) - at)
     if not scatter and common and any(map(is_traced, part.arrays)):
         written = shapes.product(common)
-        if not alike or type(written) is not int or written > _FEW:
+        if not alike or tracer.bodies or type(written) is not int or written > _FEW:
             scatter, alike = "scatter_set", False
     axis = at if scatter and axes == [at] else 0  # a scatter along one axis does not move it
     before, behind = others[:axis], others[axis:]
