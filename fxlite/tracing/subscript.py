@@ -31,9 +31,10 @@ from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.blocks import several
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
 from fxlite.tracing.selections.masked import Masked, aligned
-from fxlite.tracing.selections.spans import Span, at_least, counting, is_computed, mask_of, span_of, taken
+from fxlite.tracing.selections.spans import Span, as_number, at_least, counting, is_computed, mask_of, span_of, taken
 from fxlite.tracing.writes.shared_memory import fresh, is_number, may_hold
 from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -102,24 +103,26 @@ def _stepped(x: Any, items: list[Any]) -> Any:
             "cut one axis after the other: x[a::n][:, b::m]",
         )
     axis = sum(not isinstance(i, int) for i in items[: numbers[0]])
-    places = stepped_places(tracer, items[numbers[0]], shapes.for_user(found.type.shape[axis]))
+    places = stepped_places(tracer, items[numbers[0]], found.type.shape[axis])
     made: Masked = found[(*[slice(None)] * axis, places)]
     may_hold(made.values, found)
     made.origin = (x, tuple(items))
     return made
 
 
-def stepped_places(tracer: Tracer, item: slice, size: Any) -> Masked:
+def stepped_places(tracer: Tracer, item: slice, size: Dim) -> Masked:
     """The positions of a slice with a computed step along an axis."""
     step = item.step
     if not at_least(tracer, step, 1):
         step = tracer.unless(step, step < 1, ValueError("a computed step of a slice must be positive"))
     span = span_of(tracer, slice(item.start, item.stop), size)
-    first, last = lookup("maximum")(span.first, 0), lookup("minimum")(span.last, size)
+    length = as_number(tracer, shapes.for_user(size))
+    first = lookup("maximum")(as_number(tracer, span.first), 0)
+    last = lookup("minimum")(as_number(tracer, span.last), length)
     count = tracer.python_number(lookup("maximum")((last - first + step - 1) // step, 0))
     tracer.ranges[count.node] = 0, shapes.for_user(shapes.normalize(size + 1))
     return counted(  # type: ignore[no-any-return]
-        tracer, count, lambda sizes: lookup("minimum")(first + counting(tracer, sizes[0]) * step, size - 1)
+        tracer, count, lambda sizes: lookup("minimum")(first + counting(tracer, sizes[0]) * step, length - 1)
     )
 
 

@@ -685,6 +685,43 @@ def test_slices_of_known_length_that_loops_write(program):
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def every_so_many(y):
+    for i in range(1, 30):
+        y[i::i] = y[i] * i
+        if y[i] > 0:
+            y[i:-5:i] = i
+            y[5000 * i : 4000 * i : i + 1] = 7
+            y[-i :: i * 2**58] = -1
+    return y
+
+
+def every_so_many_rows(y):
+    z = np.zeros((9000, 3))
+    for i in range(1, 80):
+        z[i * i :: i] = y[i] * i
+        z[i, i % 2 :: i] = i
+    return z
+
+
+def with_parts_read(y):
+    z = np.zeros_like(y)
+    for i in range(1, 80):
+        z[i:] += y[i::i].sum() * 2
+        z[i::i] = y[i]
+    return z
+
+
+@pytest.mark.parametrize("size", ["12000", "N"])
+@pytest.mark.parametrize("program", [every_so_many, every_so_many_rows, with_parts_read])
+def test_slices_with_computed_steps_that_loops_write(program, size):
+    y = np.random.default_rng(0).standard_normal(12000)
+    gm = fx.symbolic_trace(program, f"f64[{size}]")
+    inside = [n for node in gm.graph.nodes for b in node.kwargs.values() if hasattr(b, "calls") for n in b.calls]
+    assert any(n.target.name == "fori_loop" for n in inside)
+    for run in (gm, fx.compile(gm)):
+        np.testing.assert_allclose(run(y.copy()), program(y.copy()))
+
+
 def test_a_long_while_loop_that_cannot_stay_one_is_unrolled():
     def parts(x):
         n, total = 1, 0.0

@@ -304,8 +304,8 @@ def _mask_of(tracer: Tracer, span: Span) -> Proxy:
     size, start, stop = span.size, span.first, span.last
     places = counting(tracer, size)
     from_start, to_stop = at_most(tracer, start, 0), at_least(tracer, stop, size)
-    before = None if to_stop else places < _number(tracer, stop)
-    behind = None if from_start else places >= _number(tracer, start)
+    before = None if to_stop else places < as_number(tracer, stop)
+    behind = None if from_start else places >= as_number(tracer, start)
     if before is None and behind is None:
         return lookup("full")((size,), True, dtypes.bool_)  # type: ignore[no-any-return]
     if before is None or behind is None:
@@ -313,5 +313,6 @@ def _mask_of(tracer: Tracer, span: Span) -> Proxy:
     return lookup("logical_and")(behind, before)  # type: ignore[no-any-return]
 
 
-def _number(tracer: Tracer, value: Any) -> Any:
+def as_number(tracer: Tracer, value: Any) -> Any:
+    """A named size as the number that it is at run time; any other value unchanged."""
     return tracer.size(value) if isinstance(value, NamedDim) else value

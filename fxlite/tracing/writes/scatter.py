@@ -23,7 +23,7 @@ from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
 from fxlite.tracing.selections.masked import Masked, aligned, same_mask
-from fxlite.tracing.selections.spans import at_least, at_most, counting, is_computed, span_of
+from fxlite.tracing.selections.spans import as_number, at_least, at_most, counting, is_computed, span_of
 from fxlite.tracing.subscript import (
     Part,
     basic_part,
@@ -254,6 +254,11 @@ def _places_in_loop(y: Proxy, items: list[Any], part: Masked) -> Any:
     return span.first + counting(tracer, span.length) if is_inside and is_apart else None
 
 
+#: Positions of a slice with a computed step that are written at once in a loop, which would otherwise compute the whole
+#: axis in each round.
+_AT_ONCE = 4096
+
+
 def _set_stepped(y: Proxy, items: list[Any], value: Any, what: str) -> bool:
     """``y[a::n] = value`` with a computed step; False for others."""
     steps = [n for n, item in enumerate(items) if has_computed_step(item)]
@@ -266,15 +271,31 @@ def _set_stepped(y: Proxy, items: list[Any], value: Any, what: str) -> bool:
             "a write into a slice with a computed step beside another computed one cannot be traced",
             "write row by row: for i in range(a, b): y[i, c::n] = ...",
         )
-    size = shapes.for_user(y.type.shape[number])
+    dim = y.type.shape[number]
+    size = shapes.for_user(dim)
     if isinstance(value, Masked) or np.ndim(value):
-        set_item(y, (*items[:number], stepped_places(tracer, item, size), *items[number + 1 :]), value)
+        set_item(y, (*items[:number], stepped_places(tracer, item, dim), *items[number + 1 :]), value)
         return True
-    step = item.step  # the whole axis with np.where, which needs no positions
+    step = item.step
     if not at_least(tracer, step, 1):
         step = tracer.unless(step, step < 1, ValueError("a computed step of a slice must be positive"))
-    span, places = span_of(tracer, slice(item.start, item.stop), size), counting(tracer, size)
+        step = np.maximum(step, 1)
+    span = span_of(tracer, slice(item.start, item.stop), dim)
     first = span.first if at_least(tracer, span.first, 0) else np.maximum(span.first, 0)
+    if tracer.bodies and len(items) == 1 and not (type(size) is int and size <= _AT_ONCE):
+        length, last = as_number(tracer, size), as_number(tracer, span.last)
+        last = last if at_most(tracer, span.last, dim) else lookup("minimum")(last, length)
+        step = lookup("minimum")(step, np.maximum(length, 1))  # a larger one gives the same, and might overflow
+
+        def written(k: Any, now: Proxy) -> Proxy:
+            at = first + (k * _AT_ONCE + counting(tracer, _AT_ONCE)) * step
+            _set_places(now, [lookup("minimum")(at, length - 1)], at < last, value, what, "scatter_set")
+            return now
+
+        parts = tracer.python_number(np.maximum((last - first - 1) // (step * _AT_ONCE) + 1, 0))
+        set_item(y, Ellipsis, tracer.loop(0, parts, written, y))
+        return True
+    places = counting(tracer, size)  # the whole axis with np.where, which needs no positions
     at = (places >= first) & (places < span.last) & ((places - first) % step == 0)
     whole = (*items[:number], slice(None), *items[number + 1 :])
     now = y[whole]
