@@ -722,6 +722,21 @@ def test_slices_with_computed_steps_that_loops_write(program, size):
         np.testing.assert_allclose(run(y.copy()), program(y.copy()))
 
 
+def test_a_short_while_loop_of_known_rounds_stays_one_on_demand():
+    def doubled(x):
+        n = 1
+        while n < 8:
+            x = x * n + 1
+            n *= 2
+        return x
+
+    x = np.random.default_rng(0).standard_normal(5)
+    gm = fx.symbolic_trace(doubled, "f64[5]", loops="keep")
+    assert any(node.op == "call_function" and node.target.name == "while_loop" for node in gm.graph.nodes)
+    for run in (gm, fx.compile(gm)):
+        np.testing.assert_allclose(run(x), doubled(x))
+
+
 def test_a_long_while_loop_that_cannot_stay_one_is_unrolled():
     def parts(x):
         n, total = 1, 0.0

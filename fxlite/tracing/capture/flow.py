@@ -223,7 +223,8 @@ class Flow(Expressions):
         try:
             outcome = loop.record()
         except FxliteError as error:
-            if is_open and len(found) < 3 and not loop.may_settle and not grows:
+            is_required = (is_open and len(found) < 3) or tracer.loops == "keep"
+            if is_required and not loop.may_settle and not grows:
                 raise
             if not is_open:
                 hint.unrolls = True
@@ -236,6 +237,8 @@ class Flow(Expressions):
     def _why_too_long(self, tracer: Any, rounds: int, last: Sequence[Any], inside: bool, differs: bool) -> str:
         """The reason why a ``while`` statement stays a loop, after as many rounds, of which the last one has made these
         calls; empty if there is none so far. ``differs``: of arrays of other shapes than the one before."""
+        if tracer.loops == "keep":
+            return 'loops="keep"'
         if sum(map(calls_in, last)) * rounds > (_MOST_INSIDE if inside else MOST_UNROLLED):
             return f"unrolled it would have more than {rounds} x {len(last)} nodes"
         if differs and rounds <= _MANY_ROUNDS:
