@@ -34,9 +34,10 @@ enum { MOST_THREADS = 256 };
  * threads that the scheduler has put on one core do not poll at all. */
 enum { HELPER_TURNS = 4000, CALLER_TURNS = 1000 };
 
-/* A caller that sleeps for more than so many nanoseconds, and for a fourth of its time, has lost a
- * core to another program. It then works alone for REST times as long as it slept, which bounds
- * what is lost: it sleeps mostly for a time slice of the scheduler, 3 ms. */
+/* A caller that sleeps for more than so many nanoseconds, for a fourth of its time, and longer than
+ * the shares of its helpers would have taken it, has lost a core to another program. It then works
+ * alone for REST times as long as it slept, which bounds what is lost: it sleeps mostly for a time
+ * slice of the scheduler, 3 ms. */
 enum { LONG_NANOSECONDS = 300000, REST = 16 };
 
 /* After so many regions in a row without help, because no helper came or none had a core of its own,
@@ -210,6 +211,7 @@ static void run_alone(void (*body)(void *), void *data)
 static void run_shares(int count)
 {
     const int core = sched_getcpu();
+    const int64_t start = nanoseconds();
     if (atomic_load(&caller_core) != core) /* helpers look there: write only what is new */
         atomic_store(&caller_core, core);
     for (int number = 1; number <= count; number++)
@@ -225,7 +227,8 @@ static void run_shares(int count)
         vain_regions = 0;
     } else if (slept > LONG_NANOSECONDS) {
         const int64_t now = nanoseconds();
-        if (now - last_wait < 4 * slept)
+        const int64_t worked = now - start - slept;
+        if (now - last_wait < 4 * slept && slept > count * worked)
             alone_until = now + REST * slept;
         last_wait = now > alone_until ? now : alone_until;
     }

@@ -173,6 +173,24 @@ int main(void)
 """
 
 
+UNEVEN = """
+int main(void)
+{
+    for (int n = 0; n < 3; n++) {
+        int size;
+        #pragma omp parallel num_threads(2)
+        {
+            usleep(omp_get_thread_num() == 1 ? 160000 : 100000);
+            size = omp_get_num_threads();
+        }
+        CHECK(size == 2);
+        CHECK(alone_until == 0); /* alone it would have taken longer */
+    }
+    return 0;
+}
+"""
+
+
 def run(folder: Path, text: str, *flags: str) -> None:
     """Compile and run a program that holds team.c; it must end well and say nothing."""
     (folder / "main.c").write_text(text)
@@ -205,6 +223,10 @@ def test_shares_that_nobody_comes_for_are_the_callers(tmp_path: Path) -> None:
 
 def test_a_caller_that_was_kept_waiting_works_alone_for_a_while(tmp_path: Path) -> None:
     run(tmp_path, TEAM + HEAD + WAITING)
+
+
+def test_uneven_shares_of_long_regions_stay_shared(tmp_path: Path) -> None:
+    run(tmp_path, TEAM + HEAD + UNEVEN)
 
 
 @pytest.mark.parametrize(
