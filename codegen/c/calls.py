@@ -71,11 +71,6 @@ class Call:
     is_first: bool = True
 
 
-def _joined(groups: Sequence[Group]) -> list[Group]:
-    """The groups, of which some store a second value that another one of them would compute."""
-    return join_reductions(join_scales(groups))
-
-
 class TemplateDeclined(CodegenError):
     """Neither a template nor loops can compute the group of ``node``, because the op has no body of its
     own; but its expansion has one."""
@@ -108,6 +103,11 @@ class Planned:
     packed: Packed
     arrays: dict[Node, Any]
     locations: list[str]
+
+
+def _joined(groups: Sequence[Group]) -> list[Group]:
+    """The groups, of which some store a second value that another one of them would compute."""
+    return join_reductions(join_scales(groups))
 
 
 def planned_calls(

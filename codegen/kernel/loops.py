@@ -337,7 +337,7 @@ def _fused(
     ours, theirs = _between_blocks(first), _between_blocks(second)
     if len(ours) != len(theirs):
         return None
-    sizes = {str(s.value.index): s.name for s in first if isinstance(s, Let) and isinstance(s.value, IndexValue)}
+    sizes: dict[str, str] = {}  # names in the first for numbers computed so far
 
     def text(part: Index | Expr) -> str:
         return re.sub(r"\w+", lambda name: same.get(name[0], name[0]), str(part))
@@ -345,6 +345,7 @@ def _fused(
     found: list[Stmt] = []
     for (before, a), (others, b) in zip(ours, theirs, strict=True):
         found += before
+        sizes |= {str(s.value.index): s.name for s in before if isinstance(s, Let) and isinstance(s.value, IndexValue)}
         for statement in others:
             if isinstance(statement, Let) and isinstance(statement.value, IndexValue):
                 known = sizes.get(text(statement.value.index))

@@ -807,7 +807,7 @@ static void pack_panel_T(
             for (int j = 0; j < PANEL; j++)
                 panel[k * PANEL + j] = j < columns ? b[k * row_stride + j] : 0;
         return;
-} else {
+    } else {
         for (int64_t k = 0; k < depth; k++)
             for (int j = 0; j < columns; j++)
                 panel[k * PANEL + j] = b[k * row_stride + j * column_stride];
