@@ -68,42 +68,30 @@ static inline V V_of_lane(V_lane bits)
 #endif
 }
 
-/* Every second element of two half vectors, beginning with the first or the second. */
+/* Every second element of two half vectors (see even_16). */
 #if VECTOR_BYTES == 64
-#define float_half_even(a, b) \
-    SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define float_half_odd(a, b) \
-    SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define float_half_even(a, b) even_8(float_half_lane, a, b)
+#define float_half_odd(a, b) odd_8(float_half_lane, a, b)
 #elif VECTOR_BYTES == 32
-#define float_half_even(a, b) \
-    SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6)
-#define float_half_odd(a, b) \
-    SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7)
+#define float_half_even(a, b) even_4(float_half_lane, a, b)
+#define float_half_odd(a, b) odd_4(float_half_lane, a, b)
 #elif VECTOR_BYTES == 16
-#define float_half_even(a, b) \
-    SHUFFLE(float_half_lane, a, b, 0, 2, 4, 6)
-#define float_half_odd(a, b) \
-    SHUFFLE(float_half_lane, a, b, 1, 3, 5, 7)
+#define float_half_even(a, b) even_4(float_half_lane, a, b)
+#define float_half_odd(a, b) odd_4(float_half_lane, a, b)
 #else
 #define float_half_even(a, b) (a)
 #define float_half_odd(a, b) (b)
 #endif
 
 #if VECTOR_BYTES == 64
-#define double_half_even(a, b) \
-    SHUFFLE(double_half_lane, a, b, 0, 2, 4, 6)
-#define double_half_odd(a, b) \
-    SHUFFLE(double_half_lane, a, b, 1, 3, 5, 7)
+#define double_half_even(a, b) even_4(double_half_lane, a, b)
+#define double_half_odd(a, b) odd_4(double_half_lane, a, b)
 #elif VECTOR_BYTES == 32
-#define double_half_even(a, b) \
-    SHUFFLE(double_half_lane, a, b, 0, 2)
-#define double_half_odd(a, b) \
-    SHUFFLE(double_half_lane, a, b, 1, 3)
+#define double_half_even(a, b) even_2(double_half_lane, a, b)
+#define double_half_odd(a, b) odd_2(double_half_lane, a, b)
 #elif VECTOR_BYTES == 16
-#define double_half_even(a, b) \
-    SHUFFLE(double_half_lane, a, b, 0, 2)
-#define double_half_odd(a, b) \
-    SHUFFLE(double_half_lane, a, b, 1, 3)
+#define double_half_even(a, b) even_2(double_half_lane, a, b)
+#define double_half_odd(a, b) odd_2(double_half_lane, a, b)
 #else
 #define double_half_even(a, b) (a)
 #define double_half_odd(a, b) (b)

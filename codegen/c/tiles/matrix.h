@@ -710,42 +710,48 @@ static void multiply_part_T(
 #define weave_high_64(index, a, b) (b)
 #endif
 
-/* Every second element of two vectors, beginning with the first or the second. */
+/* Every second element of two vectors of so many lanes, beginning with the first or the second. */
+#define even_16(index, a, b) \
+    SHUFFLE(index, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define odd_16(index, a, b) \
+    SHUFFLE(index, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define even_8(index, a, b) \
+    SHUFFLE(index, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
+#define odd_8(index, a, b) \
+    SHUFFLE(index, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define even_4(index, a, b) \
+    SHUFFLE(index, a, b, 0, 2, 4, 6)
+#define odd_4(index, a, b) \
+    SHUFFLE(index, a, b, 1, 3, 5, 7)
+#define even_2(index, a, b) \
+    SHUFFLE(index, a, b, 0, 2)
+#define odd_2(index, a, b) \
+    SHUFFLE(index, a, b, 1, 3)
+
+/* The same of whole vectors. */
 #if VECTOR_BYTES == 64
-#define float_vec_even(a, b) \
-    SHUFFLE(float_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define float_vec_even(a, b) even_16(float_index, a, b)
+#define float_vec_odd(a, b) odd_16(float_index, a, b)
 #elif VECTOR_BYTES == 32
-#define float_vec_even(a, b) \
-    SHUFFLE(float_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define float_vec_even(a, b) even_8(float_index, a, b)
+#define float_vec_odd(a, b) odd_8(float_index, a, b)
 #elif VECTOR_BYTES == 16
-#define float_vec_even(a, b) \
-    SHUFFLE(float_index, a, b, 0, 2, 4, 6)
-#define float_vec_odd(a, b) \
-    SHUFFLE(float_index, a, b, 1, 3, 5, 7)
+#define float_vec_even(a, b) even_4(float_index, a, b)
+#define float_vec_odd(a, b) odd_4(float_index, a, b)
 #else
 #define float_vec_even(a, b) (a)
 #define float_vec_odd(a, b) (b)
 #endif
 
 #if VECTOR_BYTES == 64
-#define double_vec_even(a, b) \
-    SHUFFLE(double_index, a, b, 0, 2, 4, 6, 8, 10, 12, 14)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_index, a, b, 1, 3, 5, 7, 9, 11, 13, 15)
+#define double_vec_even(a, b) even_8(double_index, a, b)
+#define double_vec_odd(a, b) odd_8(double_index, a, b)
 #elif VECTOR_BYTES == 32
-#define double_vec_even(a, b) \
-    SHUFFLE(double_index, a, b, 0, 2, 4, 6)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_index, a, b, 1, 3, 5, 7)
+#define double_vec_even(a, b) even_4(double_index, a, b)
+#define double_vec_odd(a, b) odd_4(double_index, a, b)
 #elif VECTOR_BYTES == 16
-#define double_vec_even(a, b) \
-    SHUFFLE(double_index, a, b, 0, 2)
-#define double_vec_odd(a, b) \
-    SHUFFLE(double_index, a, b, 1, 3)
+#define double_vec_even(a, b) even_2(double_index, a, b)
+#define double_vec_odd(a, b) odd_2(double_index, a, b)
 #else
 #define double_vec_even(a, b) (a)
 #define double_vec_odd(a, b) (b)
