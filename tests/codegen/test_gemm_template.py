@@ -502,6 +502,26 @@ def test_the_last_columns_fill_half_a_vector(rows: int, dtype: str) -> None:
         np.testing.assert_array_equal(compiled(x, part), whole[:, :, :columns])
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("rows", [1, 7, 8])
+def test_few_rows_by_few_columns(rows: int, dtype: str) -> None:
+    """The matrix is read in place, and no tiles are compiled, unless most of the last vector would be empty. The last
+    columns have the same bits as among others."""
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(rows, 603)).astype(dtype), rng.normal(size=(603, 96)).astype(dtype)
+    whole = fx.compile(lambda x, y: x @ y, x, y)(x, y)
+    for columns in (2, 3, 5, 7, 8, 9, 10, 15, 16, 17, 24, 29, 31, 33, 45, 84):
+        part = np.ascontiguousarray(y[:, :columns])
+        compiled = fx.compile(lambda x, y: x @ y, x, part)
+        rest = columns * x.itemsize % 64
+        fills = columns >= 32 or not rest or rest > 32
+        text = "".join(compiled.sources.values())
+        if fills and max(rows, columns) >= 8 and "multiply_dots_" not in text:
+            assert "multiply_strip_" in text and "multiply_tile_" not in text, columns
+            np.testing.assert_array_equal(compiled(x, part), whole[:, :columns])
+        np.testing.assert_allclose(compiled(x, part), x @ part, rtol=0, atol=603 * np.finfo(dtype).eps * 8)
+
+
 @pytest.mark.parametrize("k", [1, 2, 4, 8, 16, 33, 64, 130, 257])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_dot_products_of_rows(dtype: str, k: int) -> None:

@@ -403,14 +403,26 @@ def reads_strips(spec: GemmSpec) -> bool:
     return when_by_strips(spec) is True
 
 
+VECTOR_BYTES = 64
+"""The bytes of the widest vectors."""
+
+
+def _fills_vectors(spec: GemmSpec) -> bool:
+    """False for few columns of which more than half of the last vector would be empty; tiles have half vectors."""
+    n = spec.n.constant
+    if n is None or n >= LINE:
+        return True
+    rest = n * ITEM_BYTES[spec.ctype] % VECTOR_BYTES
+    return not rest or rest > VECTOR_BYTES // 2
+
+
 def when_by_strips(spec: GemmSpec) -> bool | str:
     """Whether, or in C when, reading strips is faster."""
     if spec.plan:
         return spec.plan == "strips"
     if not isinstance(spec.b, Operand) or spec.bf16 or spec.row_start is not None or multiplies_rows(spec):
         return False
-    n = spec.n.constant
-    if spec.b.col_stride != 1 or (n is not None and n < LINE):
+    if spec.b.col_stride != 1 or not _fills_vectors(spec):
         return False
     if spec.m.constant is None and not Index.of(FEW_STRIP_ROWS) < spec.m:
         return f"{bare(spec.m)} <= {FEW_STRIP_ROWS}"

@@ -16,39 +16,43 @@ static inline int64_t strip_columns(int64_t columns, int64_t most, int n_threads
     return width < most ? width : most;
 }
 
-/* sums[i][j] = or += the sum over `steps` steps of a[i][k] * b[k][j], for a strip of columns and
- * `times` times `rows` rows. The elements of a row of A are a_step apart, and the sums of its rows
- * sums_row apart. */
+/* sums[i][j] = or += the sum over `steps` steps of a[i][k] * b[k][j], for a vector of columns of
+ * which the first `count` exist. */
+static TILE_INLINE void add_vector_T(
+    const int rows, const int steps, const int is_first, const int count, const T *a, int64_t a_row,
+    int64_t a_step, const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
+{
+    T_vec b_k[8];
+    #pragma GCC unroll 8
+    for (int k = 0; k < steps; k++)
+        b_k[k] = load_T(b + k * b_row, count);
+    #pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        T_vec sum = {0};
+        if (!is_first)
+            sum = *(const T_vec *)(sums + i * sums_row);
+        #pragma GCC unroll 8
+        for (int k = 0; k < steps; k++)
+            sum += a[i * a_row + k * a_step] * b_k[k];
+        *(T_vec *)(sums + i * sums_row) = sum;
+    }
+}
+
+/* The same for all columns of a strip and `times` times `rows` rows. The elements of a row of A are
+ * a_step apart, and the sums of its rows sums_row apart, which is a vector more than the strip. */
 static TILE_INLINE void add_steps_T(
     const int rows, const int steps, const int is_first, int64_t times, int64_t columns, const T *a,
     int64_t a_row, int64_t a_step, const T *b, int64_t b_row, T *restrict sums, int64_t sums_row)
 {
+    const int rest = (int)(columns % T_lanes);
     for (; times > 0; times--, a += rows * a_row, sums += rows * sums_row) {
         int64_t j = 0;
-        for (; j + T_lanes <= columns; j += T_lanes) {
-            T_vec b_k[8];
-            #pragma GCC unroll 8
-            for (int k = 0; k < steps; k++)
-                b_k[k] = *(const T_vec *)(b + k * b_row + j);
-            #pragma GCC unroll 8
-            for (int i = 0; i < rows; i++) {
-                T_vec sum = {0};
-                if (!is_first)
-                    sum = *(const T_vec *)(sums + i * sums_row + j);
-                #pragma GCC unroll 8
-                for (int k = 0; k < steps; k++)
-                    sum += a[i * a_row + k * a_step] * b_k[k];
-                *(T_vec *)(sums + i * sums_row + j) = sum;
-            }
-        }
-        for (int e = (int)(columns % T_lanes); e > 0; e--, j++) {
-            for (int i = 0; i < rows; i++) {
-                T sum = is_first ? 0 : sums[i * sums_row + j];
-                for (int k = 0; k < steps; k++)
-                    sum += a[i * a_row + k * a_step] * b[k * b_row + j];
-                sums[i * sums_row + j] = sum;
-            }
-        }
+        for (; j + T_lanes <= columns; j += T_lanes)
+            add_vector_T(rows, steps, is_first, T_lanes, a, a_row, a_step, b + j, b_row, sums + j,
+                         sums_row);
+        if (rest > 0)
+            add_vector_T(rows, steps, is_first, rest, a, a_row, a_step, b + j, b_row, sums + j,
+                         sums_row);
     }
 }
 
