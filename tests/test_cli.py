@@ -423,6 +423,18 @@ def test_sizes_that_are_numbers_need_no_sympy(folder: Path) -> None:
     assert done.stdout.endswith("\ndone\n"), done.stdout + done.stderr
 
 
+def test_numpy_programs_whose_sizes_are_numbers_need_no_sympy() -> None:
+    script = (
+        "import sys, fxlite\n"
+        "from tests.core import sizes_without_sympy as programs\n"
+        "programs.run()\n"
+        "assert 'sympy' not in sys.modules\n"
+        "print('done')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr
+
+
 def test_debug_shows_the_traceback(folder: Path) -> None:
     with pytest.raises(ProgramError):
         main(["trace", "net.py:fails", "--debug"])

@@ -167,7 +167,7 @@ def _shared(
         for name, value in attributes
         if isinstance(value, tuple)
         for index, entry in enumerate(value)
-        if isinstance(entry, (int, sympy.Expr)) and shapes.equal(entry, size)
+        if (isinstance(entry, int) or is_expression(entry)) and shapes.equal(entry, size)
     ]
     if not choices:
         return

@@ -21,7 +21,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, expect
 from fxlite.base.location import here, with_place
-from fxlite.base.on_demand import sympy
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced, stands_for_any
 from fxlite.ops.op import WRAPPED, Op
 from fxlite.ops.own.foreign import ForeignOp
@@ -111,8 +111,8 @@ def _no_data(value: Any, name: str) -> str:
         return "" if name == "dtype" else f"{value}: call the parameter dtype, or pass its name"
     if value is Ellipsis or isinstance(value, slice):
         return f"{value!r}: pass the numbers"
-    known = (type(None), *dtypes.NUMBERS, str, np.generic, np.ndarray, shapes.NamedDim, sympy.Expr)
-    return "" if isinstance(value, known) or _may_stand(value) else f"a {type(value).__name__}"
+    known = (type(None), *dtypes.NUMBERS, str, np.generic, np.ndarray, shapes.NamedDim)
+    return "" if isinstance(value, known) or is_expression(value) or _may_stand(value) else f"a {type(value).__name__}"
 
 
 def _may_stand(value: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError
 from fxlite.base.location import here
-from fxlite.base.on_demand import sympy
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.ops.indexing import index as index_op
 from fxlite.ops.indexing import take
@@ -388,7 +388,7 @@ def _entry(item: Any, tracer: Tracer) -> _Entry:
         )
     if is_traced(item):
         return _Entry("array", item)
-    if isinstance(item, (shapes.NamedDim, sympy.Expr)):
+    if isinstance(item, shapes.NamedDim) or is_expression(item):
         return _Entry("int", shapes.normalize(item))
     if isinstance(item, np.ndarray) and item.ndim:
         if item.dtype.kind not in "iu":
@@ -408,7 +408,7 @@ def _int(item: Any, tracer: Tracer) -> int:
 
 def _bound(value: Any, tracer: Tracer) -> Any:
     """A bound of a slice: None, an int or a dim."""
-    if value is None or isinstance(value, (shapes.NamedDim, sympy.Expr)):
+    if value is None or isinstance(value, shapes.NamedDim) or is_expression(value):
         return value if value is None else shapes.normalize(value)
     return _int(value, tracer)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fxlite.base.errors import ParseError, QueryError
-from fxlite.base.on_demand import is_expression, sympy
+from fxlite.base.on_demand import is_expression
 from fxlite.base.outside_text import syntax_tree
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import DType
@@ -173,7 +173,7 @@ def _as_dim(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | sympy.Expr) and not isinstance(value, bool)
+    return (isinstance(value, int | float) or is_expression(value)) and not isinstance(value, bool)
 
 
 def is_equal(value: Any, wanted: Any, sizes: Mapping[str, int]) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.on_demand import sympy
+from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
@@ -65,7 +65,7 @@ class Sum:
 
 def sum_of(tracer: Tracer, value: Any) -> Sum:
     """A number as a sum."""
-    if isinstance(value, (int, shapes.NamedDim, sympy.Expr)):
+    if isinstance(value, (int, shapes.NamedDim)) or is_expression(value):
         return Sum((), shapes.normalize(value))
     return _sum(tracer, value._node if is_traced(value) else value, _DEEPEST)
 
