@@ -568,6 +568,26 @@ def counted_down_with_else(x):
     return total
 
 
+def summed_solutions(x, points):
+    total = np.zeros(3)
+    for z in points:
+        found = np.linalg.solve(x + z * np.eye(3), np.ones(3))
+        if z < 1:
+            found = -found
+        total += found
+    return total
+
+
+def test_rounds_that_solve_stay_a_loop():
+    """Nothing around becomes part of what a function of its own computes, so that unrolling gains nothing."""
+    x, points = np.random.default_rng(0).normal(size=(3, 3)), np.linspace(0.5, 1.5, 12)
+    agree(summed_solutions, x, points)
+    gm = fx.symbolic_trace(summed_solutions, x, points)
+    assert len(gm.graph) < 15
+    assert "12 rounds, which compute solve" in str(passes.ledger(gm)[-1])
+    assert "fori_loop" not in ops_of(fx.symbolic_trace(summed_solutions, x, points[:8]))
+
+
 @pytest.mark.parametrize(
     "program", [sieve_of, left_by_break, by_steps_of_a_float, rolled_on, sorted_by_two_whiles, counted_down_with_else]
 )

@@ -44,6 +44,9 @@ FEW_WRITES, _FEW_INSIDE = 16, 4
 #: The most rounds of an unrolled loop that reads arrays at other places than it computes, and the most conditions in
 #: all its rounds, since each becomes a kernel of its own. Which array a name is after fewer conditions is followed.
 _MANY_ROUNDS = 64
+#: The most rounds of an unrolled loop with an op that a function of its own computes, such as ``solve``: nothing around
+#: it becomes part of that.
+_FEW_ALONE = 8
 #: How many rounds of a longer loop are tried, and the part of all rounds by which each is behind the one before.
 _TRIED, _GOLDEN = 8, (5**0.5 - 1) / 2
 #: Kinds of ops that templates compute if a loop is unrolled.
@@ -436,6 +439,9 @@ def _is_inside(tracer: Any) -> bool:
 def _why_kernels(calls: Sequence[Any], count: int, few_writes: int) -> str:
     """What the calls of a round do that makes many kernels of ``count`` unrolled rounds; empty if they are not many,
     or unrolling helps one of the calls."""
+    alone = next((node.target.name for node in calls if node.target.stands_alone), None)
+    if alone is not None and count > _FEW_ALONE:
+        return f"compute {alone}, which unrolling does not help"
     if any(node.target.kind in _LARGE and _rank(node) > 1 for node in calls):
         return ""
     writes = sum(node.target.writes_part or node.target.kind == "scatter" for node in calls)
