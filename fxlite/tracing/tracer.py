@@ -675,14 +675,20 @@ class Tracer(Capturing):
             return weight
         kept = np.array(value, subok=False)
         if own is None:
-            node = self._get_attr(self._adopt(kept, "constant"), value)
-            self._attributes[id(kept)] = (node, kept)
+            node = self.keep_constant(kept)
         else:
             self._adopted.__dict__["_shared"][own.target] = own.value
             node = self._get_attr(own.target, value)
             self._used_arrays.append((own, node))
+            self.own_constants[node] = kept
         self._attributes[id(given)] = (node, given)
-        self.own_constants[node] = kept
+        return node
+
+    def keep_constant(self, value: np.ndarray[Any, Any]) -> Node:
+        """The node for an array that nobody else changes, which becomes an attribute without a copy."""
+        node = self._get_attr(self._adopt(value, "constant"), value)
+        self._attributes[id(value)] = (node, value)
+        self.own_constants[node] = value
         return node
 
     def _own_array(self, value: Any) -> OwnArray | None:

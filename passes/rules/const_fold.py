@@ -31,8 +31,8 @@ from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
 _EXPANDS = "dequantize_weight"
-#: How many times larger than the array that it repeats a view is that is not stored.
-_REPEATED = 16
+#: How many times larger than the array that it repeats a view is, at least, that is not stored.
+_REPEATED = 2
 
 
 @graph_pass

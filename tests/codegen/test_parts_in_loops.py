@@ -370,6 +370,67 @@ def test_large_arrays_of_a_few_numbers_are_no_weights() -> None:
     assert not list(fx.symbolic_trace(filtered, x, loops="keep").named_buffers())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.eye(90, 80, 3),
+        lambda: np.identity(100, np.float32),
+        lambda: np.tri(100, k=-2),
+        lambda: np.arange(5, 90000, 7),
+        lambda: np.arange(10000, dtype=np.float32),
+        lambda: np.ogrid[0:9000],
+        lambda: np.ogrid[0:9000, 3:7][0],
+    ],
+    ids="eye identity tri arange floats line column".split(),
+)
+def test_large_arrays_of_whole_numbers_are_no_weights(make: Any) -> None:
+    """Their elements take less time to compute than to read, and less still to write into the cache."""
+
+    def added(x: Any) -> Any:
+        return x + make()
+
+    x = np.random.default_rng(1).normal(size=make().shape)
+    agree(added, x)
+    assert not list(fx.compile(added, x, backend="c").optimized.named_buffers())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.mgrid[0:90, 5:60],
+        lambda: np.mgrid[0:90:2, 260:5:-1],
+        lambda: np.mgrid[0:9:0.1, 0:60],
+        lambda: np.mgrid[0:1:90j, 0:60],
+        lambda: np.indices((70, 80)),
+        lambda: np.indices((70, 80), np.float32),
+        lambda: np.arange(0.5, 9000),
+        lambda: np.arange(True, 9000, np.int8(3)),
+        lambda: np.eye(90, dtype=bool),
+        lambda: np.eye(90, dtype=complex, order="F"),
+    ],
+)
+def test_large_grids(make: Any) -> None:
+    """They are those of NumPy, whether they are computed in the call or stored."""
+    x = np.random.default_rng(1).normal(size=make().shape[-1])
+    agree(lambda x: (x + make(), make()), x)
+
+
+@pytest.mark.parametrize("inner", [2, 5])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_repeated_elements_of_a_large_array_are_no_weights(inner: int, axis: int) -> None:
+    def scaled(x: Any) -> Any:
+        return (
+            x * np.repeat(np.sqrt(np.arange(1, 8193)), inner)
+            if axis
+            else x * np.tile(np.sqrt(np.arange(1, 8193)), inner)
+        )
+
+    x = np.random.default_rng(1).normal(size=8192 * inner)
+    agree(scaled, x)
+    (stored,) = fx.compile(scaled, x, backend="c").optimized.named_buffers()
+    assert stored[1].size == 8192
+
+
 def test_a_single_place_of_a_row_is_stored_apart() -> None:
     """The others are filled, without asking for each element where it is."""
 

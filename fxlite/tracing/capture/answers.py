@@ -25,6 +25,7 @@ from fxlite.base.errors import DTypeError
 from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.graph import pytree
+from fxlite.graph.few_numbers import FEW_ELEMENTS
 from fxlite.ops.op import broadcast_shapes, lookup
 from fxlite.tracing.capture.known import as_known_number, known_value, require_one_truth
 from fxlite.tracing.capture.texts import OneText
@@ -51,9 +52,8 @@ def constant_array(tracer: Tracer, value: np.ndarray[Any, Any]) -> Any:
     except DTypeError:
         return value
     tracer.makes_arrays = True
-    first = value.flat[0].item() if value.size else 0
-    same = value == value.flat[0] if value.size else np.True_
-    if np.all(same) and str(first) != "-0.0":
+    first, last = (value.flat[n].item() for n in (0, -1)) if value.size else (0, 0)
+    if first == last and np.all(value == first) and str(first) != "-0.0":
         return fresh(_record(tracer, "full", value.shape, first, dtype))
     return fresh(tracer.constant(value))
 
@@ -76,14 +76,20 @@ def holds_computed(value: Any) -> bool:
     return isinstance(value, NamedDim) or is_traced(value)
 
 
-def _made(symbolic: Make) -> Make:
-    """Calls NumPy if all arguments are NumPy's or Python's own, and ``symbolic`` if sizes are among them."""
+def _made(symbolic: Make, from_few: bool = False) -> Make:
+    """Calls NumPy if all arguments are NumPy's or Python's own, and ``symbolic`` if sizes are among them. It is also
+    called for a large array of whole numbers, ``from_few``, whose elements take less time to compute than to read."""
     signature = inspect.signature(symbolic)
 
     def make(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not (any(map(holds_computed, args)) or any(map(holds_computed, kwargs.values()))):
             result = function(*args, **kwargs)
-            return fresh_array(tracer, result, args) if type(result) is np.ndarray else result
+            if type(result) is not np.ndarray:
+                return result
+            given = (*args, *kwargs.values())
+            is_large = from_few and result.size > FEW_ELEMENTS and result.dtype.kind in "biufc"
+            if not is_large or any(isinstance(v, (float, np.floating)) for v in given):
+                return fresh_array(tracer, result, args)
         tracer.makes_arrays = True
         order = kwargs.get("order")
         for name in ("order", "device", "like", "subok"):
@@ -554,11 +560,11 @@ ARRAYS: dict[Any, Make] = {
     np.ndarray: _unwritten(np.zeros),
     np.empty_like: _unwritten(np.zeros_like),
     np.full: _made(_full_of),
-    np.arange: _made(_arange),
-    np.eye: _made(_matrix(operator.eq)),
-    np.identity: _made(_identity),
-    np.tri: _made(_matrix(operator.le)),
-    np.indices: _made(_indices),
+    np.arange: _made(_arange, from_few=True),
+    np.eye: _made(_matrix(operator.eq), from_few=True),
+    np.identity: _made(_identity, from_few=True),
+    np.tri: _made(_matrix(operator.le), from_few=True),
+    np.indices: _made(_indices, from_few=True),
     np.linspace: _made(_linspace),
     np.geomspace: _made(_geomspace),
     np.logspace: _made(_logspace),
@@ -578,7 +584,8 @@ ARRAYS: dict[Any, Make] = {
 # -- subscripts that make arrays -------------------------------------------------------------------
 def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
     """``np.mgrid[0:h, 0:w]`` and ``np.ogrid``."""
-    if not any(holds_computed((i.start, i.stop, i.step)) for i in index if isinstance(i, slice)):
+    is_known = not any(holds_computed((i.start, i.stop, i.step)) for i in index if isinstance(i, slice))
+    if is_known and not _is_large(index):
         result = owner[index if len(index) > 1 else index[0]]
         parts = result if isinstance(result, (tuple, list)) else None
         return (
@@ -586,6 +593,16 @@ def _grid_of(tracer: Tracer, owner: Any, index: tuple[Any, ...]) -> Any:
         )
     lines = [_line(tracer, i) for i in index]
     return lines[0] if len(lines) == 1 else _coordinates(tracer, lines, owner.sparse)
+
+
+def _is_large(index: tuple[Any, ...]) -> bool:
+    """Whether a grid of whole numbers has many points."""
+    if not all(isinstance(i, slice) for i in index):
+        return False
+    bounds = [(0 if i.start is None else i.start, i.stop, 1 if i.step is None else i.step) for i in index]
+    if not all(type(b) is int for line in bounds for b in line) or any(step == 0 for _, _, step in bounds):
+        return False
+    return math.prod(len(range(*line)) for line in bounds) > FEW_ELEMENTS
 
 
 def _line(tracer: Tracer, piece: slice) -> Any:

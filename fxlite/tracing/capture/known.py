@@ -128,7 +128,7 @@ def fold_known(tracer: Tracer) -> None:
             if node.op == "call_function" and node.target.kind == "view":  # of so many elements
                 sizes[node] = min(sizes.get(n, n.type.size) for n in node.all_input_nodes)
     for node, size in sizes.items():
-        if node.type.size > max(FEW_ELEMENTS, 16 * size):
+        if node.type.size > max(FEW_ELEMENTS, size):
             known.discard(node)
     few = made_from_few_numbers(n for n in graph.nodes if n in known)
     for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
@@ -141,7 +141,7 @@ def fold_known(tracer: Tracer) -> None:
         if isinstance(value, np.ndarray | np.generic):
             tracer.origin = (node.scope, node.loc)
             with graph.inserting_before(node):
-                constant = tracer.create_arg(np.asarray(value))
+                constant = tracer.keep_constant(np.asarray(value, order="C"))
             for user in readers:
                 user.replace_input_with(node, constant)
     tracer.origin = None
