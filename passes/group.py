@@ -548,6 +548,8 @@ class _Grouping:
             return False
         if found.anchor is None or not self._is_operand(node, found):
             indices = found.reads[node]
+            if node.target.kind == "creation" and not node.all_input_nodes:
+                return True  # its elements are computed from their position
             if _reduces_columns(node, found):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)

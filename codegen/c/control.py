@@ -21,6 +21,7 @@ from fxlite.base.errors import CodegenError, number_of
 from fxlite.codegen.c.interchange import columns_first, rows_first
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.kernel.carry import carried_elements, recurrences_first
+from fxlite.codegen.kernel.changed_part import changed_part
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
 from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store, statements
 from fxlite.codegen.kernel.lower import buffer_name
@@ -98,6 +99,10 @@ class _Function:
         #: Those that stand before the loop or condition at hand: of places that take turns in it, and
         #: of results of a branch that cannot be computed where they are wanted.
         self.turning: list[str] = []
+        #: The array before an iteration of the loop at hand, by the id of its body and the memory for the array behind,
+        #: which takes turns with it; and such memory that does not take turns, see `_of_changed_part`.
+        self.before: dict[tuple[int, str], Node] = {}
+        self.alike: set[str] = set()
         self.kernels = 0
         self.made: dict[int, Kernel] = {}  # by id of the group, which the plan keeps alive
         self.functions: list[str] = []  # of the templates that are called
@@ -200,7 +205,12 @@ class _Function:
             lines += before
         if not after:
             lines += self._carried(plan, pad)
+        around, self.before = self.before, self._turning(plan)
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
+        for (_, other), value in self.before.items():
+            if other in self.alike:
+                lines.append(f"{pad}fx_copy({other}, {buffer_name(value)}, {dim_c(value.type.nbytes)});")
+        self.before = around
         if self.printer.uses_error:
             inner += checks
         return [*lines, *head, *inner, f"{pad}}}", *after, *self._end(group, plan, places, depth)]
@@ -293,6 +303,14 @@ class _Function:
             lines.append(f"{pad}{ctype} *{name} = {place};")
         return lines, places
 
+    def _turning(self, plan: ControlPlan) -> dict[tuple[int, str], Node]:
+        """Arrays of the iteration before, of which each takes turns with the memory for the array behind it."""
+        body = plan.bodies["body_fn"]
+        program, results = body.program, Counter(body.results)
+        pairs = [(n, r) for n, r in zip(plan.carried, body.results) if n.type.rank and n not in results]
+        apart = [(n, r) for n, r in pairs if results[r] == 1 and program.memory(r) in program.apart]
+        return {(id(program), self._place(program, r)): n for n, r in apart}
+
     def _next(self, body: BodyPlan, carried: Sequence[Node], depth: int) -> list[str]:
         """Lines that make the results of an iteration the inputs of the next one."""
         pad, before, lines = "    " * depth, list[str](), list[str]()
@@ -300,7 +318,7 @@ class _Function:
         for inner, result in zip(carried, body.results):
             name, ctype = buffer_name(inner), _ctype(inner)
             value = self._place(body.program, result)
-            if value == name:
+            if value == name or value in self.alike:
                 continue
             memory = body.program.memory(result)
             if not inner.type.rank:
@@ -329,7 +347,7 @@ class _Function:
             if not inner.type.rank:
                 self.printer.numbers.add(buffer_name(part))
                 lines.append(f"{pad}const {_ctype(inner)} {buffer_name(part)} = {name};")
-            elif self._place(body.program, body.results[number]) != name:
+            elif self._place(body.program, body.results[number]) not in (name, *self.alike):
                 size = dim_c(inner.type.nbytes)
                 lines.append(f"{pad}if ({name} != {places[number]}) fx_copy({places[number]}, {name}, {size});")
         return lines
@@ -488,6 +506,7 @@ class _Function:
         """A kernel's loops, printed inline."""
         printer, pad, root = self.printer, "    " * depth, group.root
         self._bring(kernel, group, program)
+        kernel = self._of_changed_part(kernel, group, program)
         kernel = replace(kernel, body=read_before_loops(kernel.body, printer.place))
         printer.work = kernel.work
         self.has_loops |= any(isinstance(statement, For) for statement in statements(kernel.body))
@@ -500,6 +519,22 @@ class _Function:
         if any(isinstance(s, (Let, Alloc)) for s in kernel.body):
             return [f"{pad}{{", *printer.block(kernel.body, depth + 1), f"{pad}}}"]
         return printer.block(kernel.body, depth)
+
+    def _of_changed_part(self, kernel: Kernel, group: Group, program: Program) -> Kernel:
+        """The kernel over the part of an array that it changes. Two arrays that would take turns from one iteration to
+        the next are equal before the loop, and again behind such a kernel, if nothing else reads the old one."""
+        part = changed_part(kernel, self.printer.place) if kernel.body else None
+        if part is None:
+            return kernel
+        if not part.has_copy:
+            return part.kernel
+        turned = self._place(program, group.root)
+        inner = self.before.get((id(program), turned))
+        later = program.groups[program.groups.index(group) + 1 :]
+        if inner is None or buffer_name(inner) != part.old or any(inner in g.inputs for g in later):
+            return kernel
+        self.alike.add(turned)
+        return part.kernel
 
     # -- values --------------------------------------------------------------------------------
     def _place(self, program: Program | None, node: Node) -> str:

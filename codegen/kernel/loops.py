@@ -422,6 +422,11 @@ def rename(body: tuple[Stmt, ...], taken: set[str], mark: Callable[[str], str] =
     return _Renamer(names).body(body, {})
 
 
+def substituted(body: Sequence[Stmt], env: dict[Var, Index]) -> tuple[Stmt, ...]:
+    """Statements with variables of loops around them replaced."""
+    return _Renamer({}).body(body, env)
+
+
 def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: Callable[[str], str]) -> None:
     """Choose names in one scope and those inside it; a loop's name is free again after the loop."""
     for s in body:

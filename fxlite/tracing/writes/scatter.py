@@ -536,7 +536,14 @@ def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
 
 
 def _is_like(one: Any, other: Any) -> bool:
-    return one is other or (type(one) in (int, tuple, slice) and one == other)
+    """Whether parts of two subscripts are the same; computed numbers are if they are the same value."""
+    if isinstance(one, slice) and isinstance(other, slice):
+        one, other = (one.start, one.stop, one.step), (other.start, other.stop, other.step)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_is_like, one, other))
+    sizes = (int, shapes.NamedDim)
+    both = isinstance(one, sizes) and isinstance(other, sizes)
+    return one is other or (both and shapes.equal(shapes.normalize(one), shapes.normalize(other)))
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
