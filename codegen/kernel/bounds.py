@@ -208,7 +208,7 @@ def inside(
     start = COMBINATIONS[node.kind].start(node.body.dtype)
     limits: dict[Var, list[Index]] = {}
     settled: set[int] = set()
-    for part in _factors(node, finite) if not COMBINATIONS[node.kind].positions else ():
+    for part in _factors(node, finite):
         for condition in expr.conjuncts(_guard(part, 0 if node.kind == "sum" else start)):
             index = expr.not_negative(condition, None if number is None else _outside(node, number))
             used = [v for v in node.variables if index is not None and v in index.variables()]
@@ -222,6 +222,8 @@ def inside(
         return node, [v.extent for v in node.variables]
     env: dict[Var, Index] = {}
     loops: list[Var] = []
+    if COMBINATIONS[node.kind].positions:
+        return _first_positions(node, limits, named)
     for variable, indices in limits.items():
         first, end = span(variable, indices)
         first, end = named(first), named(end)
@@ -232,6 +234,24 @@ def inside(
     moved = expr.decided(expr.substitute_index(body, env))
     most = [v.extent for v in (*limits, *rest)]
     return Reduction(node.dtype, node.kind, (*loops, *rest), moved), most
+
+
+def _first_positions(
+    node: Reduction, limits: Mapping[Var, Sequence[Index]], named: Callable[[Index], Index]
+) -> tuple[Reduction, list[Index]]:
+    """The position of an extreme element, sought in the part in front for which the conditions hold. One element is
+    always compared: it is the answer where they hold for none."""
+    most = [v.extent for v in node.variables]
+    if len(node.variables) != 1:
+        return node, most
+    (variable,) = node.variables
+    _, end = span(variable, [i for i in limits[variable] if _step(i, variable) < 0])
+    if end == variable.extent:
+        return node, most
+    one = extremum("min", variable.extent, 1)
+    shorter = expr.fresh_var(named(extremum("max", end, one)))
+    body = expr.substitute_index(node.body, {variable: Index.of(shorter)})
+    return Reduction(node.dtype, node.kind, (shorter,), body), most
 
 
 def _outside(node: Reduction, number: Callable[[Expr], Index]) -> Callable[[Expr, Index], Index | None]:
@@ -295,6 +315,10 @@ def _is_finite(value: Expr, finite: frozenset[str]) -> bool:
 
 def _guard(part: Expr, otherwise: float) -> Expr | None:
     """The condition without which a part equals that number."""
+    if isinstance(part, Cast) and part.operand.dtype.is_bool:
+        part = part.operand
+    if part.dtype.is_bool and isinstance(part, Apply) and part.function != "where":
+        return part if otherwise == 0 else None
     if isinstance(part, Load):
         return part.guard if otherwise == 0 else None
     if isinstance(part, Apply) and part.function == "where" and isinstance(part.args[2], Const):
@@ -306,12 +330,22 @@ def _without(node: Expr, settled: set[int]) -> Expr:
     """A part without the conditions that are known to hold."""
 
     def left(condition: Expr) -> Expr:
-        return expr.both(*(c for c in expr.conjuncts(condition) if id(c) not in settled))
+        conditions = expr.conjuncts(condition)
+        kept = [c for c in conditions if id(c) not in settled and c is not expr.TRUE]
+        return condition if len(kept) == len(conditions) else expr.both(*kept)
 
+    if id(node) in settled:
+        return expr.TRUE
+    if isinstance(node, Apply) and node.function == "and" and node.dtype.is_bool:
+        return left(node)
     if isinstance(node, Load) and node.guard is not None:
         guard = left(node.guard)
+        if guard is node.guard:
+            return node
         return Load(node.dtype, node.buffer, node.index, None if guard is expr.TRUE else guard)
     if isinstance(node, Apply) and node.function == "where":
         guard = left(node.args[0])
+        if guard is node.args[0]:
+            return node
         return node.args[1] if guard is expr.TRUE else expr.where(guard, *node.args[1:])
     return node

@@ -190,3 +190,89 @@ def test_parts_that_do_not_fit_are_an_error() -> None:
     with pytest.raises((ValueError, IndexError)):
         compiled(X.copy(), np.int64(1))
     np.testing.assert_array_equal(compiled(X.copy(), np.int64(24)), X)
+
+
+# -- reductions of parts -----------------------------------------------------------------------------
+def means_of_windows(a: Any) -> Any:
+    out = np.zeros(len(a))
+    for i in range(len(a)):
+        lo, hi = max(0, i - 3), min(len(a), i + 4)
+        out[i] = a[lo:hi].mean() - np.median(a[lo:hi])
+    return out
+
+
+def largest_of_segments(a: Any, starts: Any) -> Any:
+    out, places = np.zeros(len(starts) - 1), np.zeros(len(starts) - 1, np.int64)
+    for i in range(len(starts) - 1):
+        s, e = starts[i], starts[i + 1]
+        out[i] = a[s:e].max() - a[s:e].min()
+        places[i] = s + np.argmax(a[s:e]) - np.argmin(a[s:e])
+    return out, places
+
+
+def counts_of_segments(a: Any, starts: Any) -> Any:
+    out = np.zeros(len(starts) - 1)
+    for i in range(len(starts) - 1):
+        s, e = starts[i], starts[i + 1]
+        if e > s:
+            out[i] = np.mean(a[s:e] > 0) + np.any(a[s:e] > 1) + np.count_nonzero(a[s:e])
+    return out
+
+
+def sorted_windows(a: Any) -> Any:
+    out = np.zeros((len(a), 3))
+    for i in range(len(a)):
+        window = a[max(i - 2, 0) : min(i + 3, len(a))]
+        ranked = np.sort(window)
+        out[i, 0], out[i, 1] = ranked[0], np.cumsum(window)[-1]
+        out[i, 2] = ranked[-1] if len(window) > 3 else -1
+    return out
+
+
+STARTS = np.array([0, 3, 4, 11, 12, 24])
+
+
+def test_windows_and_segments() -> None:
+    for size in ("f64[24]", "f64[N]"):
+        for program in (means_of_windows, sorted_windows):
+            found = fx.compile(fx.symbolic_trace(program, size, loops="keep"), backend="c", threads=2)
+            for given in (X, X[:5]) if "N" in size else (X,):
+                np.testing.assert_allclose(found(given), program(given), rtol=1e-12)
+    for program in (largest_of_segments, counts_of_segments):
+        agree(program, X, STARTS, loops="keep")
+        found = fx.compile(fx.symbolic_trace(program, "f64[N]", "i64[M]", loops="keep"), backend="c", threads=2)
+        np.testing.assert_allclose(np.hstack(found(X, STARTS)), np.hstack(program(X, STARTS)), rtol=1e-12)
+
+
+def test_empty_segments_raise_what_numpy_raises() -> None:
+    starts = np.array([0, 5, 5, 24])
+    found = fx.compile(fx.symbolic_trace(largest_of_segments, "f64[N]", "i64[M]", loops="keep"), backend="c")
+    for program in (found, largest_of_segments):
+        with pytest.raises((ValueError, IndexError)):
+            program(X, starts)
+    np.testing.assert_allclose(counts_of_segments(X, starts), fx.jit(counts_of_segments, backend="c")(X, starts))
+
+
+def ranges_of_segments(a: Any, starts: Any) -> Any:
+    return largest_of_segments(a, starts)[0]
+
+
+def last_of_the_largest(a: Any, starts: Any) -> Any:
+    places = np.zeros(len(starts) - 1, np.int64)
+    for i in range(len(starts) - 1):
+        places[i] = np.argmax(a[starts[i] : starts[i + 1]])
+    return places
+
+
+@pytest.mark.parametrize("program", [ranges_of_segments, counts_of_segments, last_of_the_largest])
+def test_reductions_read_the_part_alone(program: Callable[..., Any]) -> None:
+    """No loop runs to the size of the array."""
+    compiled = fx.compile(fx.symbolic_trace(program, "f64[N]", "i64[M]", loops="keep"), backend="c")
+    text = "".join(t for name, t in compiled.sources.items() if name.startswith(program.__name__))
+    text = text.partition("static void k")[2]
+    assert "< N;" not in text and "min(size, N" not in text, text
+
+
+def test_windows_have_room_for_the_most_elements() -> None:
+    compiled = fx.compile(fx.symbolic_trace(sorted_windows, "f64[N]", loops="keep"), backend="c")
+    assert "sort_row_double(5, " in "".join(compiled.sources.values())

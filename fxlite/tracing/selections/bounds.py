@@ -112,7 +112,31 @@ def _is_choice(bound: Any, larger: bool) -> bool:
     test, x, y = bound["condition"], bound["x"], bound["y"]
     symbol = test.target.symbol if isinstance(test, Node) and test.op == "call_function" else None
     order = _SMALLER.get(symbol or "")
-    return order is not None and (test.bound["x"], test.bound["y"])[:: -order if larger else order] == (x, y)
+    if order is None:
+        return False
+    one, other = (test.bound["x"], test.bound["y"])[:: -order if larger else order]
+    return _is_same(one, x) and _is_same(other, y)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether both are the same number: one node, or a size that was recorded twice."""
+    if one is other or not isinstance(one, Node) or not isinstance(other, Node):
+        return bool(one == other)
+    return (
+        one.op == other.op == "call_function"
+        and one.target is other.target is lookup("full")
+        and one.args == other.args
+    )
+
+
+def choices(node: Node, larger: bool) -> list[Any]:
+    """The numbers of which a number is the smallest, or the ``larger`` one; none if it is computed otherwise."""
+    if node.op != "call_function":
+        return []
+    op, bound = node.target, node.bound
+    if op is lookup("maximum" if larger else "minimum") or (op is lookup("where") and _is_choice(bound, larger)):
+        return [bound["x"], bound["y"]]
+    return [bound["x"], 0] if larger and op is lookup("relu") else []
 
 
 _RULES: dict[str, Callable[[Any, Any], Any]] = {

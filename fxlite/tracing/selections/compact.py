@@ -40,9 +40,9 @@ def compact(m: Masked) -> Masked:
         return m
     tracer, axis, mask = m.tracer, m.before, m.mask
     if m.span is not None:
-        count, size, values = m.count, m.span.size, m.values
+        count, size, values = m.count, m.span.most(tracer), m.values
         places = lookup("maximum")(m.span.first, 0) + counting(tracer, size)
-        source = lookup("minimum")(places, shapes.for_user(size) - 1)
+        source = lookup("minimum")(places, shapes.for_user(m.span.size) - 1)
     else:
         size = shapes.product(mask.type.shape)
         sizes, values = m.values.type.shape, m.values

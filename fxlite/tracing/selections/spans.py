@@ -12,6 +12,7 @@ unsigned number is not negative.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
-from fxlite.tracing.selections.bounds import limit_of
+from fxlite.tracing.selections.bounds import choices, limit_of
 from fxlite.tracing.writes.shared_memory import attach
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, NamedDim
@@ -148,7 +149,20 @@ def _limit(tracer: Tracer, node: Node, side: int, depth: int) -> Dim | None:
     if bounds is not None and depth:
         limit = sum_of(tracer, bounds[side])
         return _extreme(tracer, limit.plus(Sum((), -side)), side, depth - 1)
-    return limit_of(node, side) if _is_integer(node) else None
+    if not _is_integer(node):
+        return None
+    found = limit_of(node, side)
+    return _limit_of_choice(tracer, node, side, depth - 1) if found is None and depth else found
+
+
+def _limit_of_choice(tracer: Tracer, node: Node, side: int, depth: int) -> Dim | None:
+    """The bound of the smallest or largest one of numbers, from their bounds."""
+    for larger in (False, True):
+        limits = [_extreme(tracer, sum_of(tracer, n), side, depth) for n in choices(node, larger)]
+        known = [limit for limit in limits if limit is not None]
+        if known and (len(known) == len(limits) or larger != side):
+            return functools.reduce(shapes.maximum if larger else shapes.minimum, known)
+    return None
 
 
 def at_least(tracer: Tracer, value: Any, size: Dim) -> bool:
@@ -207,11 +221,29 @@ class Span:
         tracer.ranges.setdefault(number.node, (0, shapes.for_user(shapes.normalize(self.size + 1))))
         return number
 
+    def most(self, tracer: Tracer) -> Dim:
+        """The largest number of positions: the size, or less for ``x[max(i - 4, 0):min(i + 5, n)]``, where numbers that
+        are not larger than the last bound have a known distance from numbers that are not smaller than the first."""
+        firsts, lasts = (_beyond(tracer, bound, end) for end, bound in enumerate((self.first, self.last)))
+        found = [last.minus(first).size for first in firsts for last in lasts]
+        known = [max(size, 0) for size in (*found, self.size) if type(size) is int]
+        return min(known) if known else self.size
+
     def same(self, other: Span | None) -> bool:
         """Whether both are the same positions in every run."""
         if other is None or not shapes.equal(self.size, other.size):
             return False
         return self.start.same(other.start) and self.stop.same(other.stop)
+
+
+def _beyond(tracer: Tracer, bound: Any, end: int) -> list[Sum]:
+    """Numbers that are not smaller than the ``end`` of positions, or not larger than the start."""
+    found = [sum_of(tracer, bound)]
+    node = bound._node if is_traced(bound) else bound
+    node = tracer.outside.get(node, node) if isinstance(node, Node) else None
+    for operand in () if node is None else choices(node, larger=not end):
+        found += _beyond(tracer, operand, end)
+    return found
 
 
 def span_of(tracer: Tracer, item: slice, size: Dim) -> Span:
