@@ -99,9 +99,9 @@ class _Function:
         #: Those that stand before the loop or condition at hand: of places that take turns in it, and
         #: of results of a branch that cannot be computed where they are wanted.
         self.turning: list[str] = []
-        #: The array before an iteration of the loop at hand, by the id of its body and the memory for the array behind,
-        #: which takes turns with it; and such memory that does not take turns, see `_of_changed_part`.
-        self.before: dict[tuple[int, str], Node] = {}
+        #: Arrays before and behind an iteration of the loop at hand whose memory takes turns, by the id of its body and
+        #: the memory of the one behind; and such memory that does not take turns, see `_of_changed_part`.
+        self.before: dict[tuple[int, str], tuple[Node, Node]] = {}
         self.alike: set[str] = set()
         self.kernels = 0
         self.made: dict[int, Kernel] = {}  # by id of the group, which the plan keeps alive
@@ -207,7 +207,7 @@ class _Function:
             lines += self._carried(plan, pad)
         around, self.before = self.before, self._turning(plan)
         inner = [*self._body(body, depth + 1), *self._next(body, plan.carried, depth + 1)]
-        for (_, other), value in self.before.items():
+        for (_, other), (value, _) in self.before.items():
             if other in self.alike:
                 lines.append(f"{pad}fx_copy({other}, {buffer_name(value)}, {dim_c(value.type.nbytes)});")
         self.before = around
@@ -303,13 +303,13 @@ class _Function:
             lines.append(f"{pad}{ctype} *{name} = {place};")
         return lines, places
 
-    def _turning(self, plan: ControlPlan) -> dict[tuple[int, str], Node]:
-        """Arrays of the iteration before, of which each takes turns with the memory for the array behind it."""
+    def _turning(self, plan: ControlPlan) -> dict[tuple[int, str], tuple[Node, Node]]:
+        """Arrays before and behind an iteration whose memory takes turns."""
         body = plan.bodies["body_fn"]
         program, results = body.program, Counter(body.results)
         pairs = [(n, r) for n, r in zip(plan.carried, body.results) if n.type.rank and n not in results]
         apart = [(n, r) for n, r in pairs if results[r] == 1 and program.memory(r) in program.apart]
-        return {(id(program), self._place(program, r)): n for n, r in apart}
+        return {(id(program), self._place(program, r)): (n, r) for n, r in apart}
 
     def _next(self, body: BodyPlan, carried: Sequence[Node], depth: int) -> list[str]:
         """Lines that make the results of an iteration the inputs of the next one."""
@@ -529,9 +529,11 @@ class _Function:
         if not part.has_copy:
             return part.kernel
         turned = self._place(program, group.root)
-        inner = self.before.get((id(program), turned))
+        inner, result = self.before.get((id(program), turned), (None, None))
         later = program.groups[program.groups.index(group) + 1 :]
         if inner is None or buffer_name(inner) != part.old or any(inner in g.inputs for g in later):
+            return kernel
+        if result is not group.root:  # parts of the array behind are stored later
             return kernel
         self.alike.add(turned)
         return part.kernel

@@ -89,11 +89,16 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
     for around in path[:depth:-1]:
         copied = replace(around, body=(copied,))
     has_copy = place(value.buffer) != place(store.buffer)
+    if has_copy and not all(isinstance(statement, Let) for statement in before):
+        return None  # other loops store other parts of the array
     parts = [replace(loop, var=variable, body=substituted(b, env)) for b in (loop.body, (copied,))[: 1 + has_copy]]
     body: tuple[Stmt, ...] = (here, size, *parts)
     for around in reversed(path[:depth]):
         body = (replace(around, body=(*around.body[:-1], *body)),)
-    work = kernel.work // extent * count
+    work = kernel.work
+    if depth == 0 and not any(isinstance(statement, For) for statement in before):  # `count` is known outside of loops
+        each = work // extent
+        work = (each if each.is_polynomial else Index.of(max(work.terms.values()))) * count
     return ChangedPart(replace(kernel, body=(*before, *body), work=work), value.buffer, has_copy)
 
 
