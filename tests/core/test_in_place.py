@@ -898,3 +898,34 @@ def test_orders_of_arrays_are_numpys_or_refused(program: Any, order: str, tmp_pa
         for found, wanted in zip(flatten(result), flatten(expected), strict=True):
             np.testing.assert_array_equal(found, wanted)
         np.testing.assert_array_equal(given, expected_x)
+
+
+def row_by_name(x: Any, i: Any) -> Any:
+    y = x.copy()
+    row = y[i[0]]
+    row[i[1]] = row[0] + 1
+    row[i[1]] *= 2
+    return y, row
+
+
+def subscript_of_subscript(x: Any, i: Any) -> Any:
+    y = x.copy()
+    y[i[0]][i[1]] = 7
+    y[i[0]][0] += 1
+    y[i[0]][i[1]] += y[0][i[1]]
+    return y
+
+
+def part_of_a_part(x: Any, i: Any) -> Any:
+    y = x.copy()
+    y[:, 1:][i[0]][1] -= 3
+    return y
+
+
+@pytest.mark.parametrize("program", [row_by_name, subscript_of_subscript, part_of_a_part])
+def test_run_time_places_of_parts_are_written_alone(program: Callable[..., Any]) -> None:
+    """``y[i][j] = v`` writes one number into y, not a changed row."""
+    gm = agree(program, X, np.array([2, 1]))
+    written = [node for node in gm.graph.nodes if node.op == "call_function" and "_update" in node.target.name]
+    assert written
+    assert all(node.args[1].type.shape == () for node in written if hasattr(node.args[1], "type")), str(gm.graph)

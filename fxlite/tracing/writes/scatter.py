@@ -36,7 +36,7 @@ from fxlite.tracing.subscript import (
     with_selected_numbers,
     without_span,
 )
-from fxlite.tracing.writes.aliasing import Step, folded, updated, write
+from fxlite.tracing.writes.aliasing import Step, folded, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
@@ -496,33 +496,18 @@ def _is_list(item: Any) -> bool:
 
 # -- numbers that are computed ---------------------------------------------------------------------
 def _set_at_numbers(y: Proxy, part: Part, value: Any, what: str) -> None:
-    """``y[i, 1:] = value`` with computed numbers among the indices: one call that writes there."""
-    tracer, x = y.tracer, part.x
-    order = sorted(range(len(part.axes)), key=part.axes.__getitem__)
-    axes = [part.axes[n] for n in order]
-    positions = [tracer.create_arg(part.arrays[n]) for n in order]
-    ops = [(op, attributes) for op, attributes, _ in x.steps]
-    types = [y.type, *(type for _, _, type in x.steps)]
-    first, at = folded(ops, types, len(ops)) if ops else (0, ((0, None, 1),) * y.type.rank)
-    steps, whole = x.steps, ((0, None, 1),) * x.type.rank
-    if first == 0:  # its slices and the positions form a single part of y
-        left = [axis for axis, p in enumerate(at) if isinstance(p, tuple)]
-        axes, steps, whole = [left[axis] for axis in axes], (), at
-    given = dict(zip(axes, positions))
-    parts = [given.get(axis, p) for axis, p in enumerate(whole)]
-    if not steps and _reads_part(value, view_of(y), parts):
-        return  # Python's store at the end of y[i] += 1
-    shape = tuple(d for axis, d in enumerate(x.type.shape) if axis not in part.axes)
-    new = prepared(tracer, x.type.with_shape(shape), value, what)
-
-    def changed(node: Node) -> Node:
-        return updated(tracer, node, new, parts)
-
-    write(y, changed, steps, what)
+    """``y[i, 1:] = value`` with computed numbers among the indices: one call that writes there, into ``x`` for
+    ``y = x[j]``."""
+    tracer, type, steps = y.tracer, part.x.type, part.x.steps
+    for axis, number in sorted(zip(part.axes, part.arrays), key=lambda pair: pair[0], reverse=True):
+        type = type.with_shape((*type.shape[:axis], *type.shape[axis + 1 :]))
+        steps = (*steps, (lookup("take"), {"index": tracer.create_arg(number), "axis": axis}, type))
+    if not _reads_part(value, view_of(y), steps):
+        write(y, prepared(tracer, type, value, what), steps, what)
 
 
-def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
-    """True for ``y[i, 1:] = t`` where ``t`` is the view y[i, 1:]."""
+def _reads_part(value: Any, base: View, steps: Sequence[Step]) -> bool:
+    """True for ``y[i, 1:] = t`` where ``t`` is the view y[i, 1:]: Python's store at the end of ``y[i, 1:] += 1``."""
     view, chain = getattr(value, "_view", None), list[View]()
     while view is not None and view is not base:
         chain.append(view)
@@ -530,9 +515,16 @@ def _reads_part(value: Any, base: View, parts: list[Any]) -> bool:
     if view is None or any(v.op is None for v in chain):
         return False
     chain.reverse()
-    ops: list[Any] = [(v.op, v.attributes) for v in chain]
-    first, at = folded(ops, [base.node.type, *(v.node.type for v in chain)], len(ops))
-    return first == 0 and len(at) == len(parts) and all(map(_is_like, at, parts))
+    read = _single_part(base, [(v.op, v.attributes, v.node.type) for v in chain])  # type: ignore[misc]
+    written = _single_part(base, steps)
+    return read is not None and written is not None and all(map(_is_like, read, written))
+
+
+def _single_part(base: View, steps: Sequence[Step]) -> tuple[Any, ...] | None:
+    """The part of a value that steps select, as a single subscript; None if they are not that."""
+    types = [base.node.type, *(type for _, _, type in steps)]
+    first, at = folded([(op, attributes) for op, attributes, _ in steps], types, len(steps))
+    return at if first == 0 else None
 
 
 def _is_like(one: Any, other: Any) -> bool:
