@@ -391,3 +391,38 @@ def test_the_last_item_of_a_list_that_may_be_longer(program: Any) -> None:
     for x in ([1, 1, 2, 2, 2, 3, 1], [1] * 7, [4, 3, 2, 1, 0, -1, -2], [0, 2, 2, 0, 0, 0, 5]):
         for backend in ("python", "c"):
             assert repr(fx.jit(program, backend=backend)(np.array(x))) == repr(program(np.array(x)))
+
+
+def backwards(x: Any) -> Any:
+    places, pairs = [], []
+    for i in range(len(x)):
+        if x[i] > 1:
+            places.append(i)
+            pairs.append((i, x[i]))
+    return places[::-1], places[1:3], pairs[1:], pairs[-1] if x[0] > 1 else (0, x[0])
+
+
+def test_a_slice_of_a_list_is_a_list() -> None:
+    """Of the elements that exist, whether the program finds them in rounds that are unrolled or in a loop."""
+    for x in ([2, 1, 2, 3, 1], [2] * 70, [2, 0, 0]):
+        for backend in ("python", "c"):
+            assert repr(fx.jit(backwards, backend=backend)(np.array(x))) == repr(backwards(np.array(x)))
+
+
+def union_of_intervals(x: Any) -> Any:
+    found = [x[0].copy()]
+    for start, end in x[1:]:
+        if start <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append(np.array([start, end]))
+    return np.array(found)
+
+
+def test_a_write_into_an_element_is_not_lost() -> None:
+    """It is refused, soon also where the loop is so long that it would have to be unrolled for minutes."""
+    starts = np.arange(400.0)
+    for count in (5, 400):
+        x = np.stack([starts[:count], starts[:count] * 1.1 + 0.5], 1)
+        with pytest.raises(TraceError, match="is an element of a list, of which it is a copy"):
+            fx.jit(union_of_intervals)(x)

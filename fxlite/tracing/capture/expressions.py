@@ -708,8 +708,8 @@ class Expressions(Caller):
     def part(self, owner: Any, index: Any) -> Any:
         tracer = active_tracer.get()
         if tracer is not None and is_open(owner):
-            owner = as_array(tracer, owner)
-        elif (rows := growing.rows_of(owner)) is not None:
+            owner = growing.gathered(self, tracer, owner)
+        if (rows := growing.rows_of(owner)) is not None:
             owner = _Subscripted(partial(growing.part_of, self, rows))
         elif type(owner) in (list, tuple) and owner and _is_unknown(index):
             owner = _Subscripted(partial(_text_at, owner)) if all(map(is_text, owner)) else Items(owner)

@@ -36,6 +36,8 @@ from fxlite.tracing.selections.growing import Grows
 MOST_UNROLLED, _MOST_INSIDE = 2000, 250
 #: So many calls, in all rounds of loops inside each other, are too many even if some rounds are shorter than the first.
 _SURELY_LONG = 8 * MOST_UNROLLED
+#: The most calls, in all rounds, of a loop that is unrolled because it cannot stay one: C takes minutes for more.
+_MOST_FORCED = 40_000
 #: The most rounds of an unrolled loop whose body has loops that stay loops.
 _FEW_ROUNDS = 4
 #: The most writes into parts of arrays, in all rounds, of an unrolled loop, since each becomes a kernel of its own;
@@ -285,12 +287,14 @@ class Flow(Expressions):
                 if not hint.settles:
                     if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
                         raise
-                    hint.unrolls, hint.reasons[context] = True, ""
+                    hint.refusal, hint.unrolls, hint.reasons[context] = error, True, ""
                     tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         if why and hint.settles and not over.is_rest:
             rest = partial(self.for_, over.rest(), body, orelse, names, exposed, later, every)
             return self._rounds(iter((over.item(0),)), body, rest, places)
-        elements = (over.item(k) for k in range(over.count))
+        elements: Iterator[Any] = (over.item(k) for k in range(over.count))
+        if hint.refusal is not None and not tracer.bodies:
+            elements = _few_enough(tracer, elements, over.count, hint.refusal)
         return self._rounds(elements, body, orelse, places)
 
     def filled(
@@ -411,6 +415,20 @@ class Flow(Expressions):
         return self.either(self._any(left), (lambda: sure, orelse), variables(names, (orelse,)))
 
 
+def _few_enough(tracer: Any, values: Iterable[Any], count: int, refusal: FxliteError) -> Iterator[Any]:
+    """The values of a loop that could not stay a loop, one after another. Raises the error that says why once it is
+    clear that unrolled it takes too long to compile."""
+    made, seen = 0, len(tracer.graph.nodes)
+    for number, value in enumerate(values):
+        now = len(tracer.graph.nodes)
+        made += sum(map(calls_in, islice(reversed(tracer.graph.nodes), now - seen)))
+        seen = now
+        if number and made * count > _MOST_FORCED * number:
+            tracer.is_too_long = True
+            raise refusal
+        yield value
+
+
 def _sampled(count: int) -> list[int]:
     """The rounds of a loop that are tried. One suffices for a short loop: the middle one, since in the first an inner
     loop may have no rounds. Those of a long one may differ in what conditions on their numbers choose, so that some in
@@ -509,6 +527,7 @@ class Capturing:
         self.needs_flow = self.was_asked = False
         #: The number of ``try`` statements of the program that are running, and an error that one may have caught.
         self.trying = 0
+        self.is_too_long = False  # whether the trace ended because a loop that cannot stay one is too long
         self.swallowed: FxliteError | None = None
         self._rounds_around = 1  # those of all measured loops that are running, multiplied
         self.asserting = 0  # the number of ``assert`` statements around the running code
@@ -546,12 +565,17 @@ class Capturing:
             try:
                 trace()
                 self._check()
-            except FxliteError:
-                if not self.lists_have_rows:
+            except FxliteError as error:
+                if not self.lists_have_rows or self.is_too_long:
                     raise
                 self.keeps_lists = False  # what the program does with such a list may need it unrolled
-                trace()
-                self._check()
+                try:
+                    trace()
+                    self._check()
+                except FxliteError:
+                    if self.is_too_long:
+                        raise error from None
+                    raise
             return
         except FxliteError:
             if not isinstance(first, LoopTooLong):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import TraceError
+from fxlite.base.errors import FxliteError, TraceError
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
@@ -106,6 +106,7 @@ class Hint:
     #: Why it stays a loop, or "", by the number of its rounds and what is around it.
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     unrolls = False  # the loop must be unrolled
+    refusal: FxliteError | None = None  # why, if it could not stay a loop
     settles = False  # it may stay a loop after its first round
 
     @staticmethod

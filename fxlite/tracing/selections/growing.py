@@ -492,6 +492,13 @@ def into_rows(
     return form
 
 
+def gathered(flow: Any, tracer: Tracer, values: Sequence[Any]) -> list[Any]:
+    """A list that has rows, of those of the values that exist."""
+    made = flow.made([])
+    into_rows(tracer, made, values, None, False, len(values))
+    return made  # type: ignore[no-any-return]
+
+
 # -- what a program does with them -----------------------------------------------------------------
 def _checked(rows: Rows, name: str, args: Sequence[Any]) -> Rows:
     """The rows of a list that are a ring if a method needs that, and take the elements that it adds."""
