@@ -84,7 +84,6 @@ def test_calls_compiled(start: int, backend: str) -> None:
         ("np.select([x], [y])", "arrays of bools"),
         ("np.partition(v, 9)", "out of bounds"),
         ("np.power.at(x.copy(), i % 3, 2)", "is traced for add"),
-        ("np.arctan2.reduce(np.zeros((300, 2)) + v[0])", "up to 256"),
     ],
 )
 def test_what_is_refused_is_said(call: str, message: str) -> None:

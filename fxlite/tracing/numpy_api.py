@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from itertools import accumulate
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
 
 # -- ufuncs that are compositions of ops, or have two results --------------------------------------
-#: The most steps of a reduction or scan without an op.
-_MOST_STEPS = 256
+#: The most steps of a reduction or scan without an op that are unrolled, and the most slices that one is made of.
+_MOST_UNROLLED, _MOST_SLICES = 64, 256
 
 
 def _result(ufunc: np.ufunc, *operands: Any) -> list[dtypes.DType]:
@@ -129,15 +130,6 @@ UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
 }
 
 
-def _steps_of(x: Any, axis: Any, what: str) -> tuple[int, int]:
-    """The axis and its size, if a loop over it may be unrolled."""
-    axis = normalize_axis(0 if axis is None else axis, value_type(x).rank)
-    size = known_size(x, axis, what)
-    if size > _MOST_STEPS:
-        raise ValueError(f"{what} of {size} elements has no op and is traced for up to {_MOST_STEPS}")
-    return axis, size
-
-
 def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     """``ufunc.reduce`` for a ufunc without a reduction op, from the first element to the last."""
     rank = value_type(x).rank
@@ -146,30 +138,42 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         for one in reversed(axes):
             x = fold(combine, identity, x, one, True)
         return x if keepdims else fresh(functions.squeeze(x, tuple(axes)), number=True)
-    axis, size = _steps_of(x, axis, "reduce")
-    if size == 0:
-        if identity is None:
-            raise ValueError("there is nothing to reduce, and the ufunc has no identity")
-        shape = list(value_type(x).shape)
-        shape[axis] = 1
-        found = lookup("expand")(lookup("cast")(identity, value_type(x).dtype), tuple(shape))
-    else:
+    axis = normalize_axis(axis, rank)
+    size, kind = value_type(x).shape[axis], value_type(x).dtype
+    if type(size) is int and 0 < size <= _MOST_UNROLLED:
         parts = [part_of(x, axis, number, number + 1) for number in range(size)]
-        found = parts[0]
-        for part in parts[1:]:
-            found = combine(found, part)
+        found = reduce(combine, parts)
+    else:
+        if identity is not None:
+            shape = tuple(1 if a == axis else d for a, d in enumerate(value_type(x).shape))
+            start = lookup("full")(shape, np.asarray(identity).astype(kind.numpy).item(), kind)
+        elif size == 0:
+            raise ValueError("there is nothing to reduce, and the ufunc has no identity")
+        else:
+            start = part_of(x, axis, 0, 1)
+        line = np.moveaxis(x, axis, 0)
+
+        def body(number: Any, found: Any) -> Any:
+            return combine(found, lookup("unsqueeze")(line[number], axis))
+
+        found = x.tracer.loop(0 if identity is not None else 1, shapes.for_user(size), body, start)
     return found if keepdims else fresh(lookup("squeeze")(found, axis=axis), number=True)
 
 
 def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
     """``ufunc.accumulate`` for a ufunc without a scan op."""
-    axis, size = _steps_of(x, axis, "accumulate")
-    if size == 0:
-        return x
-    found = [part_of(x, axis, 0, 1)]
-    for number in range(1, size):
-        found.append(combine(found[-1], part_of(x, axis, number, number + 1)))
-    return lookup("concat")(tuple(found), axis=axis)
+    axis = normalize_axis(0 if axis is None else axis, value_type(x).rank)
+    size = value_type(x).shape[axis]
+    if type(size) is int and size <= _MOST_UNROLLED:
+        found = [*accumulate((part_of(x, axis, number, number + 1) for number in range(size)), combine)]
+        return lookup("concat")(tuple(found), axis=axis) if found else x
+    made = fresh(np.moveaxis(x, axis, 0))
+
+    def body(number: Any, made: Any) -> Any:
+        made[number] = combine(made[number - 1], made[number])
+        return made
+
+    return np.moveaxis(x.tracer.loop(1, shapes.for_user(size), body, made), 0, axis)
 
 
 def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Any:
@@ -182,8 +186,8 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
     starts = [int(i) for i in np.asarray(indices)]
     if any(not 0 <= i < size for i in starts):
         raise ValueError(f"indices lie from 0 to {size - 1}")
-    if len(starts) > _MOST_STEPS:
-        raise ValueError(f"{len(starts)} slices are more than the {_MOST_STEPS} that are traced")
+    if len(starts) > _MOST_SLICES:
+        raise ValueError(f"{len(starts)} slices are more than the {_MOST_SLICES} that are traced")
     found = []
     for start, end in zip(starts, [*starts[1:], size]):
         part = part_of(x, axis, start, end if end > start else start + 1)
@@ -296,11 +300,17 @@ def _reduced(
     if target is not None:
         found = METHODS[target](x, axis, keepdims=keepdims, **options)
     elif combine is not None and where is True and dtype is None:
-        found = fold(combine, ufunc.identity, x, axis, keepdims)
+        found = fold(combine, ufunc.identity, _as_its_result(ufunc, x), axis, keepdims)
         found = found if initial is None else combine(initial, found)
     else:
         return NotImplemented
     return found if dtype is None else lookup("cast")(found, dtype)
+
+
+def _as_its_result(ufunc: np.ufunc, x: Any) -> Any:
+    """``x`` in the dtype of what the ufunc makes of two of its elements."""
+    (kind,) = _result(ufunc, x, x)
+    return x if kind is value_type(x).dtype else lookup("cast")(x, kind)
 
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> Any:
@@ -310,7 +320,7 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None) -> A
     combine = _COMPUTED.get(ufunc)
     if combine is None or dtype is not None:
         return NotImplemented
-    return accumulated(combine, x, axis)
+    return accumulated(combine, _as_its_result(ufunc, x), axis)
 
 
 def _outer(ufunc: np.ufunc, x: Any, y: Any, dtype: Any = None) -> Any:

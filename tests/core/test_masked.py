@@ -350,3 +350,24 @@ def test_many_large_constants_are_computed_in_each_call(monkeypatch: pytest.Monk
     gm = fx.symbolic_trace(program, "f64[5000]")
     assert [n.target.name for n in gm.graph.nodes if n.op == "call_function"].count("sqrt") > 2
     agree(program, np.ones(5000))
+
+
+def lists_of_selections(x: Any, v: Any) -> Any:
+    return (
+        np.append(np.where(v > 0), 9),
+        np.append(-1, np.nonzero(v > 0)),
+        np.array(np.where(x > 0)),
+        np.asarray(np.where(v > 0)),
+        np.ravel(np.nonzero(v > 0)),
+        np.transpose(np.nonzero(x > 0)),
+        np.vstack(np.nonzero(x > 0)).T,
+        np.column_stack([v[v > 0], 2 * v[v > 0]]),
+    )
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_lists_of_selections_are_arrays(backend: str) -> None:
+    """Also the tuple that np.nonzero returns, with one array for each axis."""
+    found, expected = fx.jit(lists_of_selections, backend=backend)(*arrays()), lists_of_selections(*arrays())
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)

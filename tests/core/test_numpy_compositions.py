@@ -383,6 +383,29 @@ def test_results_are_numbers_or_arrays_as_those_of_numpy() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def of_many_elements(x: Any) -> Any:
+    lines = x.reshape(-1, 2)
+    return (
+        np.bitwise_xor.reduce(x),
+        np.bitwise_and.reduce(x.astype(np.uint8) | 3),
+        np.logical_xor.reduce(x),
+        np.lcm.reduce(x % 4 + 1),
+        np.bitwise_or.reduce(lines, axis=1),
+        np.bitwise_xor.reduce(lines, axis=0, keepdims=True),
+        np.gcd.accumulate(lines * 6, axis=0),
+        np.logical_xor.accumulate(x),
+    )
+
+
+def test_ufuncs_without_a_reduction_op_reduce_many_elements() -> None:
+    """Along axes of sizes that are known, or named."""
+    for size in (300, 2):
+        x = np.random.default_rng(1).integers(0, 99, size)
+        agree(of_many_elements, x)
+        agree(of_many_elements, x, types=("i64[2*n]",))
+    agree(np.bitwise_xor.reduce, np.zeros(0, np.int64), types=("i64[n]",))
+
+
 def test_a_large_matrix_without_a_routine_is_refused() -> None:
     module = fx.symbolic_trace(lambda a: np.linalg.cholesky(a), "f64[N,N]")
     with pytest.raises(fx.errors.CodegenError, match="up to 64"):

@@ -159,7 +159,7 @@ are integers, `b` and `z` are bools, and `u` holds bytes.
   have up to 64 columns.
 - `np.bincount` needs `minlength=`, which must be larger than all the numbers, unless the program itself bounds them
   (`x % n`, `np.argmin(d, axis=1)`, bytes); in `fx.jit` it does not. `np.partition` sorts.
-- A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is unrolled, for up to 256
+- A reduction or scan by a ufunc that has no op (`np.subtract.reduce`) is a loop, which is unrolled for up to 64
   elements.
 """
 

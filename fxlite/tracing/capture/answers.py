@@ -421,8 +421,14 @@ def with_stacked(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: d
 def _operand(tracer: Tracer, value: Any, name: str = "") -> Any:
     """An argument. Traced numbers in lists that are known while tracing are replaced by their values."""
     if type(value) in (list, tuple):
-        value = type(value)(map(as_known_number, value))
+        value = _with_rows(type(value)(map(as_known_number, value)))
     return stacked(tracer, value) if name != "out" and _holds_traced(value) else value
+
+
+def _with_rows(value: Any) -> Any:
+    """An array in place of a list or tuple of selected elements, such as the result of np.nonzero."""
+    is_list = isinstance(value, (tuple, list)) and bool(value) and all(isinstance(part, Masked) for part in value)
+    return np.stack(value) if is_list else value
 
 
 def _holds_traced(value: Any) -> bool:
@@ -434,6 +440,7 @@ def _holds_traced(value: Any) -> bool:
 
 def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.array, which copies, also for selected elements."""
+    args = (*map(_with_rows, args[:1]), *args[1:])
     if not (args and isinstance(args[0], Masked)):
         return _ARRAY(tracer, function, args, kwargs)
     wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
@@ -442,6 +449,7 @@ def _array_of(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
 
 def _as_array(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """np.asarray, which returns a traced array unchanged, and a number as an array."""
+    args = (*map(_with_rows, args[:1]), *args[1:])
     if args and isinstance(args[0], Masked):
         wanted = kwargs.get("dtype", args[1] if len(args) > 1 else None)
         return args[0] if wanted is None else args[0].astype(wanted)

@@ -236,10 +236,15 @@ def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
     return Masked(*whole)
 
 
+def _stacked_lines(axis: int) -> Any:
+    """np.vstack and np.column_stack, which stack lines, and join other arrays, along an axis."""
+    return lambda tup: np.stack(tup, axis) if all(np.ndim(a) == 1 for a in tup) else _joined(tup, axis)
+
+
 def _whole_line(value: Any, beside: Any) -> Any:
     """An operand of np.append as an array; a number or a size becomes an array of one element."""
     if isinstance(value, Masked):
-        return value
+        return np.ravel(value) if value.ndim > 1 else value
     if isinstance(value, shapes.NamedDim):
         value = beside.tracer.size(value)
     return ravel(value) if is_traced(value) else np.ravel(value)
@@ -749,6 +754,8 @@ OF_MASKED.update(
         np.searchsorted: _searched,
         np.concatenate: _joined,
         np.hstack: _joined,
+        np.vstack: _stacked_lines(0),
+        np.column_stack: _stacked_lines(1),
         np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),
         np.unique: _unique_of,
         np.histogram: _histogram,
