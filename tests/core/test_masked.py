@@ -371,3 +371,23 @@ def test_lists_of_selections_are_arrays(backend: str) -> None:
     found, expected = fx.jit(lists_of_selections, backend=backend)(*arrays()), lists_of_selections(*arrays())
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
+
+
+def places_of_extremes(x: Any, v: Any) -> Any:
+    kinds = np.unique(np.round(v))
+    distances = np.abs(x[..., None] - kinds)
+    columns = x[:, x[0] > 0]
+    return (
+        kinds[distances.argmin(axis=2)],
+        np.argmax(distances, axis=-1, keepdims=True),
+        np.argmin(distances, 0),
+        columns.argmax(1),
+        columns.argmin(axis=0),
+    )
+
+
+@pytest.mark.parametrize("backend", ["python", "c"])
+def test_the_place_of_an_extreme_along_a_selected_axis(backend: str) -> None:
+    found, expected = fx.jit(places_of_extremes, backend=backend)(*arrays()), places_of_extremes(*arrays())
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)

@@ -187,13 +187,14 @@ def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _arg(name: str) -> Callable[..., Any]:
     def call(a: Masked, axis: Any = None, keepdims: bool = False) -> Any:
-        if a.before or (a.ndim > 1 and axis not in (0, -a.ndim)):
+        if a.ndim > 1 and axis is None:
             raise a.refusal(f"np.{name} of several axes")
-        m = compact(a)
+        axis = 0 if axis is None else normalize_axis(axis, a.ndim)
+        m = compact(np.moveaxis(a, axis, 0) if axis else a)  # type: ignore[type-var]
         low = COMBINATIONS[name].start(m.values.type.dtype)
         found = lookup(name)(m.filled(low), axis=0)
         place = part(first_of(counting(m.tracer, m.span.size), m.count), found)  # type: ignore[union-attr]
-        return lookup("unsqueeze")(place, 0) if keepdims else place
+        return lookup("unsqueeze")(place, axis) if keepdims else place
 
     return call
 
