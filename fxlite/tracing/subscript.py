@@ -85,12 +85,17 @@ def subscript(x: Any, index: Any) -> Any:
     part = basic_part(x, items, found.tracer)
     if part.span is not None:
         return _cut(x, items, part)
-    if part.arrays and not any(_rank(a) for a in part.arrays):
-        x = part.x  # each traced number drops its axis, as an int does
-        for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
-            x = take(x, array, axis)
-        return x
-    return _take(part.x, part.axes, part.arrays, part.target) if part.arrays else part.x
+    if not any(_rank(a) for a in part.arrays):
+        return at_numbers(part)
+    return _take(part.x, part.axes, part.arrays, part.target)
+
+
+def at_numbers(part: Part) -> Any:
+    """The view that a subscript gives without index arrays: each traced number drops its axis, as an int does."""
+    x = part.x
+    for axis, array in sorted(zip(part.axes, part.arrays), key=lambda p: p[0], reverse=True):
+        x = take(x, array, axis)
+    return x
 
 
 def _stepped(x: Any, items: list[Any]) -> Any:

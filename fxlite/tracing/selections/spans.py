@@ -21,7 +21,7 @@ from fxlite.base.state import is_traced
 from fxlite.graph.graph import Node
 from fxlite.ops.op import lookup
 from fxlite.tracing.selections.bounds import choices, limit_of
-from fxlite.tracing.writes.shared_memory import attach
+from fxlite.tracing.writes.shared_memory import attach_taken
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim, NamedDim
 from fxlite.types.tensor_type import TensorType
@@ -117,6 +117,18 @@ def _key(tracer: Tracer, value: Any, depth: int) -> Any:
     except TypeError:
         return value
     return key
+
+
+def is_like(tracer: Tracer, one: Any, other: Any) -> bool:
+    """Whether two attributes, parts of subscripts or nodes are known to be equal in every run."""
+    if is_traced(one) and is_traced(other):
+        one, other = one._node, other._node
+    if isinstance(one, Node) and isinstance(other, Node):
+        return bool(_key(tracer, one, _DEEPEST) == _key(tracer, other, _DEEPEST))
+    if isinstance(one, slice) and isinstance(other, slice):
+        parts = zip((one.start, one.stop, one.step), (other.start, other.stop, other.step))
+        return all(is_like(tracer, a, b) for a, b in parts)
+    return one is other or (type(one) is type(other) and not hasattr(one, "ndim") and bool(one == other))
 
 
 def _is_integer(node: Any) -> bool:
@@ -308,7 +320,8 @@ def taken(x: Proxy, axis: int, span: Span) -> Proxy | None:
     if not at_least(tracer, start, 0):
         start = lookup("where")(start < 0, shapes.for_user(span.size), start)
     found: Proxy = lookup("take")(x, start + counting(tracer, length), axis)
-    attach(found, x, None, {})
+    if hasattr(found, "_view"):
+        attach_taken(found, x)
     return found
 
 

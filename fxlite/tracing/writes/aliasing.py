@@ -175,7 +175,8 @@ def _write_tied(tracer: Tracer, view: View, what: str, asked: View) -> None:
 
 
 def _call(tracer: Tracer, op: Op, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> Node:
-    return tracer.create_proxy("call_function", op, args, dict(attributes))._node
+    given = {name: tracer.local(v) if hasattr(v, "all_input_nodes") else v for name, v in attributes.items()}
+    return tracer.create_proxy("call_function", op, args, given)._node
 
 
 def _shares_memory(view: View, tracer: Tracer) -> bool | None:
@@ -362,7 +363,9 @@ def _of_numbers(tracer: Tracer, part: Op, value: Any) -> Callable[[Node], Node]:
 
 
 def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
-    """``node`` with ``new`` written ``at`` ints, slices, and nodes of computed numbers."""
+    """``node`` with ``new`` written ``at`` ints, slices, nodes of computed numbers, and windows."""
+    if any(map(_is_window, at)):
+        return _with_windows(tracer, node, new, at)
     positions = tuple(tracer.local(part) for part in at if hasattr(part, "all_input_nodes"))
     known = tuple(None if hasattr(part, "all_input_nodes") else part for part in at)
     if not positions:
@@ -371,6 +374,36 @@ def updated(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
     target, bound = op.canonicalize(op.bind((), {"x": tracer.local(node), **given}))
     args, attributes = target.split_arguments(bound)
     return tracer.create_proxy("call_function", target, args, attributes)._node
+
+
+def _with_windows(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> Node:
+    """``node`` with ``new`` written ``at`` windows and numbers on adjacent axes, by a scatter along these, which become
+    one axis. All other axes are whole."""
+    kind = node.type
+    axes = [axis for axis, part in enumerate(at) if not isinstance(part, tuple)]
+    before, after = kind.shape[: axes[0]], kind.shape[axes[-1] + 1 :]
+    places: Any = None
+    for axis in axes:
+        place, size = at[axis], kind.shape[axis]
+        if type(place) is int and place < 0:
+            place = shapes.normalize(size + place)
+        is_node = hasattr(place, "all_input_nodes")
+        place = tracer.proxy(tracer.local(place)) if is_node else shapes.for_user(place)
+        if is_node and len(axes) > 1:  # checks the range, and counts from 0; a scatter along one axis does so itself
+            place = lookup("take")(lookup("arange")(0, shapes.for_user(size), 1, dtypes.int64), place)
+        if _is_window(at[axis]) and is_traced(places):
+            places = lookup("unsqueeze")(places, -1)
+        places = place if places is None else places * shapes.for_user(size) + place
+    lengths = tuple(part.type.shape[0] for part in at if _is_window(part))
+    written = (*before, shapes.product(lengths), *after)
+    index = lookup("reshape")(places, tuple(n if a == len(before) else 1 for a, n in enumerate(written)))
+    values = tracer.proxy(_fitted(tracer, new, TensorType((*before, *lengths, *after), kind.dtype)))
+    sizes = kind.shape[axes[0] : axes[-1] + 1]
+    flat = lookup("reshape")(tracer.proxy(node), (*before, shapes.product(sizes), *after))
+    index, values = lookup("expand")(index, written), lookup("reshape")(values, written)
+    made = lookup("scatter_set")(flat, index, values, axis=len(before))
+    found: Node = lookup("reshape")(made, kind.shape).node
+    return found
 
 
 def _replace(tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any) -> None:
@@ -508,8 +541,13 @@ def folded(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], en
 
 
 def _is_part(op: Op, attributes: Mapping[str, Any]) -> bool:
-    """Whether an op is a slice, a select, or a take at a computed number."""
+    """Whether an op is a slice, a select, or a take at a computed number or of a window."""
     return bool(op.starts_at) or hasattr(attributes.get("index"), "all_input_nodes")
+
+
+def _is_window(part: Any) -> bool:
+    """Whether a part of an axis is computed positions one after the other, and not a number."""
+    return hasattr(part, "all_input_nodes") and bool(part.type.shape)
 
 
 def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]) -> tuple[Any, ...] | None:
@@ -523,12 +561,15 @@ def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorTyp
     for (op, attributes), before in zip(ops, types):
         position = normalize_axis(attributes["axis"], before.rank)
         axis, size = axes[position], before.shape[position]
-        if not op.starts_at:  # a take at a computed number
+        if not op.starts_at:  # a take at a computed number, or a window
             if at[axis] != whole:
                 return None
             at[axis] = attributes["index"]
-            del axes[position]
+            if not _is_window(at[axis]):
+                del axes[position]
             continue
+        if not isinstance(at[axis], tuple):
+            return None
         start, _, step = at[axis]
         if op.name == "select":
             index = attributes["index"]
@@ -552,4 +593,8 @@ def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorTyp
         if ints:
             end = begin if length == 0 else begin + (length - 1) * step * bounds[2] + 1
         at[axis] = (begin, end, step * bounds[2])
+    if any(map(_is_window, at)):
+        single = [axis for axis, part in enumerate(at) if part != whole]
+        if any(isinstance(at[axis], tuple) for axis in single) or single != [*range(single[0], single[-1] + 1)]:
+            return None  # it is written in several steps
     return tuple(at)

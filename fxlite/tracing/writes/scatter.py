@@ -22,10 +22,11 @@ from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
-from fxlite.tracing.selections.masked import Masked, aligned, same_mask
-from fxlite.tracing.selections.spans import as_number, at_least, at_most, counting, is_computed, span_of
+from fxlite.tracing.selections.masked import Masked, aligned, same_mask, with_all_axes
+from fxlite.tracing.selections.spans import Span, as_number, at_least, at_most, counting, is_computed, is_like, span_of
 from fxlite.tracing.subscript import (
     Part,
+    at_numbers,
     basic_part,
     cut,
     has_computed_step,
@@ -36,7 +37,7 @@ from fxlite.tracing.subscript import (
     with_selected_numbers,
     without_span,
 )
-from fxlite.tracing.writes.aliasing import Step, folded, write
+from fxlite.tracing.writes.aliasing import Step, write
 from fxlite.tracing.writes.shared_memory import View, is_number, view_of
 from fxlite.types import dtypes, shapes
 from fxlite.types.dtypes import plain_array
@@ -157,6 +158,10 @@ class Planned:
     def __init__(self, tracer: Tracer, type: TensorType, steps: tuple[Step, ...] = ()) -> None:
         self.tracer, self.type, self.steps = tracer, type, steps
 
+    @property
+    def ndim(self) -> int:
+        return self.type.rank
+
     def made_view_of(self, base: Planned) -> None:
         """Does nothing, because the steps already make it a view."""
 
@@ -164,7 +169,9 @@ class Planned:
         target, typed = op.canonicalize(op.map_tensors(lambda v: _Typed(v.type), bound))
         plain = target.map_tensors(lambda v: v.type, typed)
         found = target.result_type(plain)
-        attributes = {n: v for n, v in plain.items() if n not in target.tensor_kinds}
+        positions = {n: self.tracer.create_arg(bound[n]) for n in target.tensor_kinds if bound[n] is not self}
+        plain = target.with_defaults(plain) if positions else plain  # as those of a view at computed positions
+        attributes = {n: v for n, v in plain.items() if n not in target.tensor_kinds} | positions
         return Planned(self.tracer, found, (*self.steps, (target, attributes, found)))
 
 
@@ -204,14 +211,18 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         raise tracer._located(error, program_line()) from None
     if part.mask is not None:
         _set_masked(y, part, value, items, what)
-    elif part.arrays and not any(_shape(a) for a in part.arrays):
-        _set_at_numbers(y, part, value, what)
     elif isinstance(value, Masked):
         raise value.refusal("writing the elements of a mask to other places")
-    elif part.arrays:
+    elif any(_shape(a) for a in part.arrays):
         _set_indexed(y, part, value, what)
-    elif not _is_same(value, view_of(y), part.x.steps):
-        write(y, prepared(tracer, part.x.type, value, what), part.x.steps, what)
+    else:
+        _set_part(y, at_numbers(part), value, what)
+
+
+def _set_part(y: Proxy, part: Planned, value: Any, what: str) -> None:
+    """Write a value into a part of ``y``, unless it is that part: Python's store at the end of ``y[i] += 1``."""
+    if not _is_same(value, view_of(y), part.steps):
+        write(y, prepared(y.tracer, part.type, value, what), part.steps, what)
 
 
 def _is_own_part(y: Proxy, items: list[Any], value: Any) -> bool:
@@ -219,20 +230,20 @@ def _is_own_part(y: Proxy, items: list[Any], value: Any) -> bool:
     if not isinstance(value, (Masked, Block)) or value.origin is None:
         return False
     x, given = value.origin
-    return x is y and len(given) == len(items) and all(map(_is_like, given, items))
+    return x is y and len(given) == len(items) and all(is_like(y.tracer, a, b) for a, b in zip(given, items))
 
 
 def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     """``y[a:b] = value`` with computed bounds: in a loop as a write to as many positions, if their number is known;
     else as a write of the whole axis with np.where."""
+    window = _window(y, items, value)
+    if window is not None:
+        _set_part(y, window, value, what)
+        return
     if sum(map(is_computed, items)) > 1:
         _set_block(y, items, value, what)
         return
     part = cut(y, items)
-    places = None if isinstance(value, (Masked, Block)) else _places_in_loop(y, items, part)
-    if places is not None:
-        set_item(y, tuple(places if is_computed(item) else item for item in items), value)
-        return
     new = aligned(value, part)
     kind = part.values.type.dtype
     if is_traced(new):
@@ -242,16 +253,24 @@ def _set_span(y: Proxy, items: list[Any], value: Any, what: str) -> None:
     set_item(y, without_span(items), lookup("where")(part.condition, new, part.values))
 
 
-def _places_in_loop(y: Proxy, items: list[Any], part: Masked) -> Any:
-    """The positions of a slice with computed bounds, if its write is part of a loop or branch, its number of elements
-    is known, all are inside of the axis, and an array of them may take its place; else None. The whole axis would be
-    computed in each round."""
-    tracer, span = y.tracer, part.span
-    if not tracer.bodies or span is None or span.length is None:
+def _window(y: Proxy, items: list[Any], value: Any) -> Planned | None:
+    """The part of ``y`` that a subscript with slices of computed bounds gives, if they have known numbers of elements,
+    and either ``value`` is that part, or all elements are known to be inside of the axes and the write is in a loop or
+    branch, where the whole axes would be computed in each round. Else None."""
+    tracer, axis, spans = y.tracer, 0, list[Span]()
+    if isinstance(value, (Masked, Block)) or any(map(_shape, items)):
         return None
-    is_inside = at_least(tracer, span.first, 0) and at_most(tracer, span.last, span.size)
-    is_apart = all(isinstance(item, slice) or item is Ellipsis for item in items)  # other indices move its axis
-    return span.first + counting(tracer, span.length) if is_inside and is_apart else None
+    for item in with_all_axes(items, y.ndim):
+        spans += [span_of(tracer, item, y.type.shape[axis])] if is_computed(item) else []
+        axis += item is not None
+    if any(span.length is None for span in spans):
+        return None
+    whole = Planned(tracer, y.type)
+    part: Planned = several(whole, items, subscript) if len(spans) > 1 else at_numbers(basic_part(whole, items, tracer))
+    if _is_same(value, view_of(y), part.steps):
+        return part
+    inside = all(at_least(tracer, s.first, 0) and at_most(tracer, s.last, s.size) for s in spans)
+    return part if tracer.bodies and inside else None
 
 
 #: Positions of a slice with a computed step that are written at once in a loop, which would otherwise compute the whole
@@ -440,7 +459,9 @@ def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
     """True for ``y[i] = t`` where ``t`` is the view y[i]: Python's store at the end of ``y[i] += 1``."""
     view = getattr(value, "_view", None)
     for op, attributes, _ in reversed(steps):
-        if view is None or view.op is not op or dict(view.attributes) != dict(attributes):
+        if view is None or view.op is not op or view.attributes.keys() != attributes.keys():
+            return False
+        if not all(is_like(value.tracer, view.attributes[n], v) for n, v in attributes.items()):
             return False
         view = view.parent
     return view is base
@@ -492,50 +513,6 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
 
 def _is_list(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and np.asarray(item).dtype == np.bool_
-
-
-# -- numbers that are computed ---------------------------------------------------------------------
-def _set_at_numbers(y: Proxy, part: Part, value: Any, what: str) -> None:
-    """``y[i, 1:] = value`` with computed numbers among the indices: one call that writes there, into ``x`` for
-    ``y = x[j]``."""
-    tracer, type, steps = y.tracer, part.x.type, part.x.steps
-    for axis, number in sorted(zip(part.axes, part.arrays), key=lambda pair: pair[0], reverse=True):
-        type = type.with_shape((*type.shape[:axis], *type.shape[axis + 1 :]))
-        steps = (*steps, (lookup("take"), {"index": tracer.create_arg(number), "axis": axis}, type))
-    if not _reads_part(value, view_of(y), steps):
-        write(y, prepared(tracer, type, value, what), steps, what)
-
-
-def _reads_part(value: Any, base: View, steps: Sequence[Step]) -> bool:
-    """True for ``y[i, 1:] = t`` where ``t`` is the view y[i, 1:]: Python's store at the end of ``y[i, 1:] += 1``."""
-    view, chain = getattr(value, "_view", None), list[View]()
-    while view is not None and view is not base:
-        chain.append(view)
-        view = view.parent
-    if view is None or any(v.op is None for v in chain):
-        return False
-    chain.reverse()
-    read = _single_part(base, [(v.op, v.attributes, v.node.type) for v in chain])  # type: ignore[misc]
-    written = _single_part(base, steps)
-    return read is not None and written is not None and all(map(_is_like, read, written))
-
-
-def _single_part(base: View, steps: Sequence[Step]) -> tuple[Any, ...] | None:
-    """The part of a value that steps select, as a single subscript; None if they are not that."""
-    types = [base.node.type, *(type for _, _, type in steps)]
-    first, at = folded([(op, attributes) for op, attributes, _ in steps], types, len(steps))
-    return at if first == 0 else None
-
-
-def _is_like(one: Any, other: Any) -> bool:
-    """Whether parts of two subscripts are the same; computed numbers are if they are the same value."""
-    if isinstance(one, slice) and isinstance(other, slice):
-        one, other = (one.start, one.stop, one.step), (other.start, other.stop, other.step)
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_is_like, one, other))
-    sizes = (int, shapes.NamedDim)
-    both = isinstance(one, sizes) and isinstance(other, sizes)
-    return one is other or (both and shapes.equal(shapes.normalize(one), shapes.normalize(other)))
 
 
 # -- arrays of indices -----------------------------------------------------------------------------

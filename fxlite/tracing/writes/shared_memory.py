@@ -224,8 +224,7 @@ def note_view(result: Proxy, op: Op, bound: Mapping[str, Any]) -> None:
     if number:
         return  # an array made from a number has memory of its own
     if op.name == "take" and number is False and node.target is op:
-        # a row at a NumPy or Python number is a view
-        attach(result, operands[0], op, {"axis": node.bound["axis"], "index": node.args[1]})
+        attach_taken(result, operands[0])  # a row at a NumPy or Python number is a view
         return
     if op.shares_memory == "parts" and not operands[0].type.dtype.is_complex:
         attach(result, operands[0], node.target, {})
@@ -311,6 +310,13 @@ def attach(result: Proxy, base: Proxy, op: Op | None, attributes: Mapping[str, A
     view.parent, view.op, view.attributes = view_of(base), op, attributes
     view.memory, view.source = None, view.parent.node
     result._view = view
+
+
+def attach_taken(result: Proxy, base: Proxy) -> None:
+    """Note that ``result``, a call of ``take`` on ``base``, is the view at a computed number, or at as many positions
+    one after the other (a *window*)."""
+    node = result._node
+    attach(result, base, node.target, {"axis": node.bound["axis"], "index": node.args[1]})
 
 
 def attach_whole(result: Proxy, base: Proxy) -> Proxy:
@@ -431,9 +437,9 @@ def view_layout(layout: Layout | None, op: Op, attributes: Mapping[str, Any], ol
         strides[axis], in_order = shapes.normalize(-strides[axis]), False
     elif op.added_axes > 0:
         strides.insert(axis, 0)
-    elif op.added_axes < 0 or op.name == "take":  # a take at a number
+    elif op.added_axes < 0 or (op.name == "take" and new.rank < old.rank):  # at a number
         del strides[axis]
-    else:
+    elif op.name != "take":
         return None
     return Layout(tuple(strides), in_order)
 
