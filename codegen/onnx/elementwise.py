@@ -67,7 +67,7 @@ def _reduce(b: Builder, kind: str, x: Any, axis: Any, keepdims: bool, rank: int)
 
 
 @exports(sum="ReduceSum", prod="ReduceProd", max="ReduceMax", min="ReduceMin", mean="ReduceMean", when=is_array)
-def reduction(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool) -> str:
+def reduction(b: Builder, type: TensorType, x: Value, axis: Any, keepdims: bool, initial: Any = None) -> str:
     own = x.type.dtype if b.kind in ("ReduceMax", "ReduceMin") else type.dtype
     computed = WIDE.get(own, own)
     held = b.operand(x, computed)

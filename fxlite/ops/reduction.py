@@ -6,16 +6,19 @@ those of NumPy: sums and products of integers have 64 bits, and a float16 sum is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fxlite.base.errors import ShapeError
+from fxlite.base.errors import ArgumentError, ShapeError
 from fxlite.ops.op import Axis, Op, Tensor, normalize_axes, normalize_axis, op
-from fxlite.ops.samples import Bad, Samples
+from fxlite.ops.parameters import Attribute
+from fxlite.ops.samples import Bad, S, Samples
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Index, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -58,9 +61,9 @@ def accumulated(dtype: DType) -> DType:
     return dtype.accumulator
 
 
-def reduced_sizes(x: TensorType, axis: Any = None, keepdims: bool = False) -> list[Any]:
-    """The sizes of the reduced axes, which must not be 0 for a reduction without an identity."""
-    return [x.shape[a] for a in normalize_axes(axis, x.rank)]
+def reduced_sizes(x: TensorType, axis: Any = None, keepdims: bool = False, initial: Any = None) -> list[Any]:
+    """The sizes of the reduced axes, which must not be 0 for a reduction without an identity and ``initial``."""
+    return [] if initial is not None else [x.shape[a] for a in normalize_axes(axis, x.rank)]
 
 
 _NAMED = "axis= keepdims="  # the arguments of NumPy's reductions
@@ -84,15 +87,24 @@ def _register(
     def call(x: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
         return reference(x, axis, keepdims)
 
-    call.__doc__ = doc
-    found = _SAMPLES if samples is None else samples
-    facts["numpy"] = f".{name} {_NAMED}"
-    record = op("reduction", name=name, samples=found, bad=_BAD, aliases=aliases, **facts)(call)
+    def with_initial(x: Tensor, axis: Axis = None, keepdims: bool = False, initial: Attribute = None) -> Tensor:
+        return reference(x, axis, keepdims, initial)
 
-    def infer(x: TensorType, axis: Any = None, keepdims: bool = False) -> TensorType:
+    is_extreme = kind in ("max", "min")
+    call.__doc__ = with_initial.__doc__ = doc
+    found = _SAMPLES if samples is None else samples
+    facts["numpy"] = f".{name} {_NAMED}{' initial=' if is_extreme else ''}"
+    bad = [*_BAD, Bad("f32[3,4]", initial=1.0, match="initial must be")] if is_extreme else _BAD
+    record = op("reduction", name=name, samples=found, bad=bad, aliases=aliases, **facts)(
+        with_initial if is_extreme else call
+    )
+
+    def infer(x: TensorType, axis: Any = None, keepdims: bool = False, initial: Any = None) -> TensorType:
+        if initial is not None and initial != (start := COMBINATIONS[kind].start(x.dtype)):
+            raise ArgumentError(f"initial must be {start!r}, which no number of {x.dtype} changes, not {initial!r}")
         return TensorType(reduced_shape(x, axis, keepdims), rule(x.dtype))
 
-    def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False) -> Expr:
+    def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Expr:
         result = rule(x.dtype)
         computed = result.compute
 
@@ -101,7 +113,8 @@ def _register(
                 return value if value.dtype.is_bool else expr.apply("ne", value, expr.const(0, value.dtype))
             return expr.cast(value, computed)
 
-        return expr.cast(reduce_over(kind, i, x, axis, keepdims, element), result)
+        combined = {"max": "any", "min": "all"}.get(kind, kind) if result.is_bool else kind
+        return expr.cast(reduce_over(combined, i, x, axis, keepdims, element), result)
 
     record.infer(infer)
     record.body(body)
@@ -111,14 +124,15 @@ def _register(
 def _numpy(function: Callable[..., Any], widen: bool) -> Callable[..., Any]:
     """NumPy's reduction, with half types accumulated in float32 and rounded once."""
 
-    def call(x: Any, axis: Any, keepdims: bool) -> Any:
+    def call(x: Any, axis: Any, keepdims: bool, initial: Any = None) -> Any:
         array = np.asarray(x)
+        more = {} if initial is None else {"initial": initial}
         dtype = dtypes.dtype(array.dtype)
         with np.errstate(all="ignore"):
             if widen and dtype.compute is not dtype:
                 wide = function(array.astype(np.float32), axis=axis, keepdims=keepdims)
                 return np.asarray(wide).astype(dtype.numpy)[()]
-            return function(array, axis=axis, keepdims=keepdims)
+            return function(array, axis=axis, keepdims=keepdims, **more)
 
     return call
 
@@ -130,9 +144,9 @@ max = _register(
     "max",
     _numpy(np.max, False),
     same,
-    "Largest value over ``axis``; NaN wins.",
+    "Largest value over ``axis``; NaN wins. With ``initial``, the smallest value of the dtype, also of no values.",
     "max",
-    _EXTREMES,
+    [*_EXTREMES, S("f32[B,3]", axis=0, initial=-math.inf, dims={"B": 4}), S("i8[B]", initial=-128, dims={"B": 5})],
     ("amax",),
     moves_values=True,
 )
@@ -140,9 +154,9 @@ min = _register(
     "min",
     _numpy(np.min, False),
     same,
-    "Smallest value over ``axis``; NaN wins.",
+    "Smallest value over ``axis``; NaN wins. With ``initial``, the largest value of the dtype, also of no values.",
     "min",
-    _EXTREMES,
+    [*_EXTREMES, S("f32[B,3]", axis=0, initial=math.inf, dims={"B": 4}), S("u16[B]", initial=65535, dims={"B": 5})],
     ("amin",),
     moves_values=True,
 )

@@ -19,7 +19,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.base.location import with_place
 from fxlite.base.on_demand import is_expression
 from fxlite.base.state import is_traced
-from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axis
+from fxlite.ops.op import REGISTRY, Op, lookup, normalize_axes, normalize_axis
 from fxlite.tracing import numpy_functions as functions
 from fxlite.tracing.capture.answers import holds_computed
 from fxlite.tracing.capture.capture import captured
@@ -130,34 +130,40 @@ UFUNCS: dict[np.ufunc, Callable[..., Any]] = {
 }
 
 
-def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims: bool) -> Any:
-    """``ufunc.reduce`` for a ufunc without a reduction op, from the first element to the last."""
-    rank = value_type(x).rank
-    if axis is None or isinstance(axis, tuple):
-        axes = range(rank) if axis is None else sorted({a % rank for a in axis})
-        for one in reversed(axes):
-            x = fold(combine, identity, x, one, True)
-        return x if keepdims else fresh(functions.squeeze(x, tuple(axes)), number=True)
-    axis = normalize_axis(axis, rank)
-    size, kind = value_type(x).shape[axis], value_type(x).dtype
-    if type(size) is int and 0 < size <= _MOST_UNROLLED:
-        parts = [part_of(x, axis, number, number + 1) for number in range(size)]
-        found = reduce(combine, parts)
-    else:
-        if identity is not None:
-            shape = tuple(1 if a == axis else d for a, d in enumerate(value_type(x).shape))
-            start = lookup("full")(shape, np.asarray(identity).astype(kind.numpy).item(), kind)
-        elif size == 0:
+def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims: bool, initial: Any = None) -> Any:
+    """``ufunc.reduce`` for a ufunc without a reduction op, from ``initial`` or the first element to the last."""
+    shape = value_type(x).shape
+    axes = normalize_axes(axis, len(shape))
+    start = identity if initial is None else initial
+    if any(type(shape[a]) is int and shape[a] == 0 for a in axes):
+        if start is None:
             raise ValueError("there is nothing to reduce, and the ufunc has no identity")
-        else:
-            start = part_of(x, axis, 0, 1)
-        line = np.moveaxis(x, axis, 0)
+        x = _filled(x, start, tuple(1 if a in axes else size for a, size in enumerate(shape)))
+        axes_left: Sequence[int] = ()
+    else:
+        axes_left = axes
+    for one in reversed(axes_left):
+        before = initial if one == axes[0] else None
+        size = value_type(x).shape[one]
+        if type(size) is int and size <= _MOST_UNROLLED:
+            parts = [part_of(x, one, number, number + 1) for number in range(size)]
+            x = reduce(combine, parts if before is None else [before, *parts])
+            continue
+        first = identity if before is None else before
+        sizes = tuple(1 if a == one else d for a, d in enumerate(value_type(x).shape))
+        found = part_of(x, one, 0, 1) if first is None else _filled(x, first, sizes)
+        line = np.moveaxis(x, one, 0)
 
-        def body(number: Any, found: Any) -> Any:
+        def body(number: Any, found: Any, line: Any = line, axis: int = one) -> Any:
             return combine(found, lookup("unsqueeze")(line[number], axis))
 
-        found = x.tracer.loop(0 if identity is not None else 1, shapes.for_user(size), body, start)
-    return found if keepdims else fresh(lookup("squeeze")(found, axis=axis), number=True)
+        x = x.tracer.loop(0 if first is not None else 1, shapes.for_user(size), body, found)
+    return x if keepdims else fresh(functions.squeeze(x, tuple(axes)), number=True)
+
+
+def _filled(x: Any, number: Any, shape: tuple[Any, ...]) -> Any:
+    """An array of one number, with the dtype of ``x``."""
+    return lookup("expand")(x.tracer.constant(lookup("cast")(number, value_type(x).dtype)), shape)
 
 
 def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
@@ -300,8 +306,7 @@ def _reduced(
     if target is not None:
         found = METHODS[target](x, axis, keepdims=keepdims, **options)
     elif combine is not None and where is True and dtype is None:
-        found = fold(combine, ufunc.identity, _as_its_result(ufunc, x), axis, keepdims)
-        found = found if initial is None else combine(initial, found)
+        found = fold(combine, ufunc.identity, _as_its_result(ufunc, x), axis, keepdims, initial)
     else:
         return NotImplemented
     return found if dtype is None else lookup("cast")(found, dtype)

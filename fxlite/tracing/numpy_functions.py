@@ -467,8 +467,8 @@ def _addends(x: Any, target: dtypes.DType) -> Any:
 def extreme(name: str) -> Callable[..., Any]:
     """np.max, np.argmax, np.any and similar functions, which have no ``dtype=``."""
 
-    def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims)
+    def call(x: Any, axis: Any = None, out: Any = None, keepdims: bool = False, **initial: Any) -> Any:
+        return lookup(name)(x, axis=_axis_of(x, axis), keepdims=keepdims, **initial)
 
     return call
 

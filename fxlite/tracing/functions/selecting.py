@@ -164,8 +164,8 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
             if other is None:
                 raise ValueError(f"{name} of some elements needs initial=, as in NumPy")
             x = chosen(where, x, other)
-        if initial is not None and neutral is None:
-            x = _with_elements(x, axis, initial)
+        if initial is not None and neutral is None and not _has_elements(x, axis):
+            options["initial"] = COMBINATIONS[name].start(value_type(x).dtype)
         found = plain(x, axis, **options)
         is_infinite = type(initial) is float and math.isinf(initial)
         if initial is None or (is_infinite and initial == COMBINATIONS[name].neutral):  # no effect
@@ -175,19 +175,11 @@ def reduction(name: str, plain: Callable[..., Any], neutral: Any = None, combine
     return call
 
 
-def _with_elements(x: Any, axis: Any, initial: Any) -> Any:
-    """``x``, with one element, the result of an empty reduction, along each reduced axis that has none."""
+def _has_elements(x: Any, axis: Any) -> bool:
+    """Whether none of the axes that are reduced has the size 0, whatever the named sizes are."""
     shape = value_type(x).shape
-    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    gone = {normalize_axis(a, len(shape)) for a in axes}
-    if not any(type(shape[a]) is int and shape[a] == 0 for a in gone):
-        return x
-    sizes = tuple(1 if a in gone else size for a, size in enumerate(shape))
-    return (
-        lookup("full")(sizes, initial, value_type(x).dtype)
-        if not is_traced(initial)
-        else lookup("expand")(initial, sizes)
-    )
+    axes = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,) if shape else ()
+    return all(shapes.at_least(shape[normalize_axis(a, len(shape))], 1) for a in axes)
 
 
 def average(

@@ -150,10 +150,12 @@ def _nan_extreme(name: str, other: float) -> Callable[..., Any]:
     def call(
         a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
     ) -> Any:
+        start = {} if initial is None else {"initial": initial}
         if not value_type(a).dtype.is_float:
-            return getattr(np, name)(a, axis=axis, keepdims=keepdims)
+            return getattr(np, name)(a, axis=axis, keepdims=keepdims, where=where, **start)
+        start = {"initial": other} if start else {}
         missing = np.isnan(a) if where is True else np.isnan(a) | ~_condition(where)
-        found = getattr(np, name)(lookup("where")(missing, other, a), axis=axis, keepdims=keepdims)
+        found = getattr(np, name)(lookup("where")(missing, other, a), axis=axis, keepdims=keepdims, **start)
         none = np.all(np.isnan(a) if where is True else missing, axis=axis, keepdims=keepdims)
         found = lookup("where")(none, np.nan, found)
         if initial is None:
