@@ -139,9 +139,9 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
         if start is None:
             raise ValueError("there is nothing to reduce, and the ufunc has no identity")
         x = _filled(x, start, tuple(1 if a in axes else size for a, size in enumerate(shape)))
-        axes_left: Sequence[int] = ()
+        axes_left: tuple[int, ...] = ()
     else:
-        axes_left = axes
+        axes_left = tuple(axes)
     for one in reversed(axes_left):
         before = initial if one == axes[0] else None
         size = value_type(x).shape[one]

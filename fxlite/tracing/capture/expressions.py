@@ -232,7 +232,7 @@ class Expressions(Caller):
         tracer = active_tracer.get()
         fold = _FOLDS.get(function) if tracer is not None else None
         over = counted(tracer, values) if tracer is not None and fold is not None else None
-        if fold is None or over is None or (type(over.count) is int and function is not next):
+        if fold is None or over is None or (type(over.count) is int and (function is not next or over.is_listed)):
             return plain(values)
         return fold(self, over, lambda number: element(number if over.is_range else over.item(number)), *default)
 

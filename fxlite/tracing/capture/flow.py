@@ -29,6 +29,7 @@ from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import FEW_APPENDED, Hint, Loop, Variables, is_long
 from fxlite.tracing.capture.places import Place, variables
 from fxlite.tracing.capture.regions import Outcome, Region, calls_in, run
+from fxlite.tracing.capture.rounds import Rounds
 from fxlite.tracing.selections.growing import Grows
 
 #: The most calls of ops, in all rounds together, of a loop that is unrolled, and of one inside or around a loop that
@@ -269,6 +270,7 @@ class Flow(Expressions):
         about = _variables((body,), names, exposed, later)
         known, hint = type(over.count) is int, Hint.of(tracer, body)
         inside = _is_inside(tracer)
+        one_by_one = isinstance(values, Rounds) or over.is_listed  # a round may change a list
         context = over.count, bool(tracer.bodies), inside
         if tracer.decides_bools:
             count = over.count if known else 2
@@ -281,18 +283,21 @@ class Flow(Expressions):
             try:
                 found = loop.record()
                 tracer.note_statement("for", f"stays a loop: {why}")
+                if isinstance(values, Rounds):
+                    values.use_up(tracer.error("an iterator is read after a loop over it", "make it again"))
                 return self._behind(found, orelse, every)
             except FxliteError as error:
                 hint.settles = loop.may_settle and not over.is_rest
                 if not hint.settles:
-                    if not known or tracer.loops == "keep" or (over.count > _MOST_NESTED and why == _LEFT):
+                    is_long = known and over.count > _MOST_NESTED and why == _LEFT
+                    if not known or (not over.is_listed and (tracer.loops == "keep" or is_long)):
                         raise
                     hint.refusal, hint.unrolls, hint.reasons[context] = error, True, ""
                     tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         if why and hint.settles and not over.is_rest:
             rest = partial(self.for_, over.rest(), body, orelse, names, exposed, later, every)
             return self._rounds(iter((over.item(0),)), body, rest, places)
-        elements: Iterator[Any] = (over.item(k) for k in range(over.count))
+        elements: Iterator[Any] = iter(values) if one_by_one else (over.item(k) for k in range(over.count))
         if hint.refusal is not None and not tracer.bodies:
             elements = _few_enough(tracer, elements, over.count, hint.refusal)
         return self._rounds(elements, body, orelse, places)
@@ -322,7 +327,7 @@ class Flow(Expressions):
         part of a loop that does."""
         if not over.count or Hint.of(tracer, body).unrolls:
             return ""
-        if tracer.loops == "keep":
+        if tracer.loops == "keep" and not over.is_listed:
             return 'loops="keep"'
         for number in _sampled(over.count):
             calls: list[Any] = []
@@ -366,6 +371,8 @@ class Flow(Expressions):
             return _LEFT
         if tracer.loops == "unroll":
             return ""
+        if tracer.loops == "keep":
+            return 'loops="keep"'
         if size * over.count > (_MOST_INSIDE if inside else MOST_UNROLLED):
             return f"unrolled it would have {size} x {over.count} nodes"
         nodes = _calls(way.region.graph.nodes)

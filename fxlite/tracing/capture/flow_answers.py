@@ -16,16 +16,17 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fxlite.base.state import is_traced
 from fxlite.ops.op import lookup
-from fxlite.tracing.capture.answers import holds_computed, stacked
+from fxlite.tracing.capture.answers import holds_computed, item_at, stacked
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.capture.lists import as_array, is_open
+from fxlite.tracing.capture.rounds import Rounds, numbers_of
 from fxlite.tracing.functions import special
 from fxlite.tracing.functions.elements import Flat, position
 from fxlite.tracing.numpy_functions import is_complex
@@ -41,20 +42,31 @@ if TYPE_CHECKING:
 
 class Counted:
     """``count`` elements (an int, a named size, or a traced number), of which ``item(k)`` returns the one with a
-    number, which may be traced. ``bounds``: those of a range with step 1, whose elements are numbers."""
+    number, which may be traced. ``bounds``: those of a range with step 1, whose elements are numbers. ``held_by``: the
+    lists, tuples, dicts and sets of the program from which elements are taken, which the loop must not change."""
 
     def __init__(
-        self, tracer: Tracer, count: Any, item: Callable[[Any], Any], bounds: tuple[Any, Any] | None = None
+        self,
+        tracer: Tracer,
+        count: Any,
+        item: Callable[[Any], Any],
+        bounds: tuple[Any, Any] | None = None,
+        held_by: tuple[Any, ...] = (),
     ) -> None:
-        self.tracer, self.count, self.item = tracer, count, item
+        self.tracer, self.count, self.item, self.held_by = tracer, count, item, held_by
         self.bounds = bounds if bounds is not None else (0, count)
         self.is_range = bounds is not None
         self.is_rest = False
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether elements are numbers in a list that are known, which the program may take one by one."""
+        return bool(self.held_by) and all(growing.rows_of(held) is None for held in self.held_by)
+
     def rest(self) -> Counted:
         """All elements except the first one."""
         bounds = (self.bounds[0] + 1, self.bounds[1]) if self.is_range else None
-        found = Counted(self.tracer, self.count - 1, lambda k: self.item(k + 1), bounds)
+        found = Counted(self.tracer, self.count - 1, lambda k: self.item(k + 1), bounds, self.held_by)
         found.is_rest = True
         return found
 
@@ -77,6 +89,8 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
     """The values over which a ``for`` statement iterates, by number; None if that is impossible."""
     if isinstance(value, Counted):
         return value
+    if isinstance(value, Rounds):
+        return value.over  # type: ignore[no-any-return]
     if isinstance(value, range):
         first, step = value.start, value.step
         bounds = (value.start, value.stop) if step == 1 else None
@@ -92,17 +106,44 @@ def counted(tracer: Tracer, value: Any) -> Counted | None:
         return counted(tracer, as_array(tracer, value))
     rows = growing.rows_of(value)
     if rows is not None:
-        return Counted(tracer, rows.count, rows.at)
+        return Counted(tracer, rows.count, rows.at, held_by=(value,))
     if isinstance(value, Flat):
         return Counted(tracer, value.x.size, value.element)
     if isinstance(value, np.ndarray) and value.ndim:
         return Counted(tracer, len(value), lambda k: value[k] if type(k) is int else tracer.constant(value)[k])
-    return None
+    numbers = numbers_of(value, 0) if tracer.loops == "keep" else numbers_of(value)
+    if numbers is None:
+        return None
+    return Counted(
+        tracer, len(numbers), lambda k: _number_at(tracer, numbers, k), held_by=(getattr(value, "mapping", value),)
+    )
+
+
+def _number_at(tracer: Tracer, values: Sequence[Any], place: Any) -> Any:
+    """The element of a sequence of numbers, or of tuples of numbers, at a place."""
+    if type(place) is int:
+        return values[place]
+    if type(values[0]) is tuple:
+        return tuple(_number_at(tracer, column, place) for column in zip(*values))
+    found = item_at(tracer, values, place)
+    if isinstance(values[0], (int, np.integer)):
+        least, most = int(min(values)), int(max(values))
+        tracer.ranges[found.node] = least, most + 1
+        tracer.magnitudes[found.node] = float(max(-least, most))
+    return found
 
 
 def _is_counted(value: Any) -> bool:
     is_counted = isinstance(value, (Counted, Proxy, Masked, Flat)) or is_open(value) or is_block(value)
     return is_counted or growing.rows_of(value) is not None
+
+
+def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], over: Counted) -> Any:
+    """What ``enumerate``, ``zip`` and so on give: the elements by number if some are computed, else Python's iterator,
+    from which a loop can take them by number, too."""
+    if any(map(_is_counted, args)):
+        return over
+    return Rounds(function(*args, **kwargs), over.count, over)
 
 
 def _known_bound(value: Any) -> Any:
@@ -153,17 +194,18 @@ def _at_least_0(tracer: Tracer, count: Any) -> Any:
 
 def _enumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     start = kwargs.get("start", args[1] if len(args) > 1 else 0)
-    found = counted(tracer, args[0]) if args and _is_counted(args[0]) else None
+    found = counted(tracer, args[0]) if args else None
     if found is None:
         return function(*args, **kwargs)
-    return Counted(tracer, found.count, lambda k: (k + start, found.item(k)))
+    over = Counted(tracer, found.count, lambda k: (k + start, found.item(k)), held_by=found.held_by)
+    return _given(function, args, kwargs, over)
 
 
 def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    parts = [counted(tracer, value) for value in args] if any(map(_is_counted, args)) else [None]
-    if any(part is None for part in parts) or set(kwargs) - {"strict"}:
-        return function(*args, **kwargs)
+    parts = [counted(tracer, value) for value in args]
     found = [part for part in parts if part is not None]
+    if not parts or len(found) < len(parts) or set(kwargs) - {"strict"}:
+        return function(*args, **kwargs)
     count = found[0].count
     for part in found[1:]:
         if type(count) is int and type(part.count) is int:
@@ -171,27 +213,31 @@ def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         elif not (isinstance(count, NamedDim) and isinstance(part.count, NamedDim) and count.expr == part.count.expr):
             both = (_as_number(tracer, count), _as_number(tracer, part.count))
             count = lookup("minimum")(*both)
-    return Counted(tracer, count, lambda k: tuple(part.item(k) for part in found))
+    held_by = tuple(itertools.chain.from_iterable(part.held_by for part in found))
+    over = Counted(tracer, count, lambda k: tuple(part.item(k) for part in found), held_by=held_by)
+    return _given(function, args, kwargs, over)
 
 
 def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = counted(tracer, args[0]) if args and _is_counted(args[0]) else None
-    if found is None:
+    found = counted(tracer, args[0]) if args else None
+    if found is None or isinstance(args[0], Rounds):  # Python refuses to reverse an iterator
         return function(*args, **kwargs)
     last = _as_number(tracer, found.count) - 1
-    return Counted(tracer, found.count, lambda k: found.item(last - k))
+    over = Counted(tracer, found.count, lambda k: found.item(last - k), held_by=found.held_by)
+    return _given(function, args, kwargs, over)
 
 
 def _ndenumerate(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) != 1 or not (isinstance(args[0], Proxy) and args[0].is_typed):
+    is_array = len(args) == 1 and isinstance(args[0], (Proxy, np.ndarray)) and getattr(args[0], "is_typed", True)
+    if kwargs or not is_array:
         return function(*args, **kwargs)
     (x,) = args
 
     def item(k: Any) -> Any:
         place = position(tracer, k, x.shape)
-        return place, x[place]
+        return place, (tracer.constant(x) if any(map(is_traced, place)) else x)[place]
 
-    return Counted(tracer, x.size, item)
+    return _given(function, args, kwargs, Counted(tracer, x.size, item))
 
 
 def _ndindex(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -224,7 +270,9 @@ def _product(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     def item(k: Any) -> Any:
         return tuple(part.item(at) for part, at in zip(parts, position(tracer, k, sizes)) if part is not None)
 
-    return Counted(tracer, shapes.for_user(shapes.product(map(shapes.normalize, sizes))), item)
+    held_by = tuple(itertools.chain.from_iterable(part.held_by for part in parts if part is not None))
+    count = shapes.for_user(shapes.product(map(shapes.normalize, sizes)))
+    return _given(function, args, kwargs, Counted(tracer, count, item, held_by=held_by))
 
 
 def _nditer(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

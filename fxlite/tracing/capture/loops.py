@@ -378,12 +378,20 @@ class Loop:
             each, self.tracer.added = self.tracer.added - before, before
             if self._learned(way) or self._overflows(way):
                 continue
+            self._check_held(way)
             added = {owner: number * (math.inf if rounds is None else rounds) for owner, number in each.items()}
             before.update(added)
             self._make_room(added)
             return self._recorded(condition, way)
         problem = f"the types of the values that {self.what} carries do not settle"
         raise CannotKeep(str(self.tracer.error(problem, "unroll it")))
+
+    def _check_held(self, way: Way) -> None:
+        """Raise TraceError if a round changes the list over which the loop goes."""
+        for held in self.over.held_by if self.over is not None else ():
+            if any(place.owner is held for place in way.values):
+                problem = f"{self.what} changes the {type(held).__name__} over which it goes"
+                raise self.tracer.error(problem, "go over a copy, [*values], or change it after the loop")
 
     def _known_rounds(self) -> int | None:
         return self.over.count if self.over is not None and type(self.over.count) is int else None
