@@ -109,6 +109,38 @@ def of_a_column(z: Any, v: Any) -> Any:
     return y
 
 
+def turned(z: Any, v: Any) -> Any:
+    y = np.outer(v, v) + z[:, None]
+    t, w = y.T, y.reshape(12, 3, 4)
+    for i in range(1, 10):
+        t[i] += v
+        t[i, 1:] = v[1:] * t[i, :-1]
+        t[i : i + 2] = 1 + t[i - 1 : i + 1]
+        y.T[:, i : i + 2] += 1
+        y.T[2:4, i : i + 2] -= v[2:4, None]
+        w.transpose(2, 0, 1)[1, i] *= v[:3]
+        w.transpose(1, 2, 0)[1, :, i : i + 2] -= v[i]
+        w.transpose(1, 2, 0)[:, i % 4, 1:3] += v[:3, None]
+        w.swapaxes(0, 2)[1:3][:, 1, i] = 7
+        w.transpose(2, 0, 1)[1:, ::3][:, i // 4] -= np.arange(9.0).reshape(3, 3)
+    return y
+
+
+def of_steps(z: Any, v: Any) -> Any:
+    y = np.outer(v, v) + z[:, None]
+    odd, t = z[1::2], y[1:, ::2]
+    for i in range(4):
+        z[::2][i] = v[i]
+        z[::2][i : i + 2] *= v[i]
+        odd[i] += 1
+        z[3:][1:][i : i + 2][1] -= v[i]
+        t[i] += v[:6]
+        t[i, i : i + 2] *= 0.5
+        t[:, 1:][i : i + 3, i + 1] -= 1
+        t.T[i, ::2][i] = 3
+    return y, t
+
+
 def in_a_while_loop(z: Any, v: Any) -> Any:
     k = 0
     while k < len(z) - 2 and v[k] < 100:
@@ -126,8 +158,8 @@ def without_a_loop(z: Any, v: Any) -> Any:
 
 
 PROGRAMS = [
-    *(operators, views, functions, of_a_slice, of_two_axes, of_three_axes, of_a_column, in_a_while_loop),
-    without_a_loop,
+    *(operators, views, functions, of_a_slice, of_two_axes, of_three_axes, of_a_column, turned, of_steps),
+    *(in_a_while_loop, without_a_loop),
 ]
 
 
@@ -139,6 +171,21 @@ def test_as_in_numpy(program: Any) -> None:
 @pytest.mark.parametrize("program", [of_a_column, of_three_axes, in_a_while_loop, without_a_loop])
 def test_of_named_sizes(program: Any) -> None:
     agree(program, RNG.uniform(0.1, 1, 12), RNG.uniform(-1, 1, 12), types=["f64[N]", "f64[N]"])
+
+
+def test_an_element_of_a_transposed_array_or_of_a_slice_is_written_in_the_array() -> None:
+    """The whole transposed array, or the slice, would be computed in each round."""
+
+    def program(y: Any, z: Any) -> Any:
+        for i in range(len(z) - 1):
+            y.T[i] += z
+            y[1:, ::2][i, i] = 1
+        return y
+
+    module = fx.symbolic_trace(program, "f64[30,60]", "f64[30]", loops="keep")
+    (loop,) = (n for n in module.graph.find_nodes(op="call_function") if n.target.name == "fori_loop")
+    writes = [n for n in loop.kwargs["body_fn"].nodes if n.op == "call_function" and n.target.writes_part]
+    assert {(n.target.name, str(n.type)) for n in writes} == {("index_update", "f64[30,60]")}
 
 
 def test_a_window_is_written_once_and_nothing_else_is() -> None:

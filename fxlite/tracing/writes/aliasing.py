@@ -20,6 +20,7 @@ import numpy as np
 from fxlite.base.errors import TraceError
 from fxlite.base.state import is_traced
 from fxlite.ops.op import Op, lookup, normalize_axis
+from fxlite.tracing.selections.spans import at_least, at_most
 from fxlite.tracing.writes.shared_memory import (
     Layout,
     Memory,
@@ -39,6 +40,7 @@ from fxlite.tracing.writes.shared_memory import (
     view_of,
 )
 from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -335,8 +337,10 @@ def write(
     if _has_shape(new, types[level]):
         done[level] = new
     while level:
-        first, at = folded(ops, types, level)
+        first, at, turned = folded(tracer, ops, types, level)
         if first < level:
+            if turned:
+                new = _call(tracer, lookup("permute"), (_fitted(tracer, new, types[level]),), {"axes": turned})
             new = updated(tracer, present(first), new, at)
             level = first
         else:
@@ -396,14 +400,16 @@ def _with_windows(tracer: Tracer, node: Node, new: Any, at: Sequence[Any]) -> No
         places = place if places is None else places * shapes.for_user(size) + place
     lengths = tuple(part.type.shape[0] for part in at if _is_window(part))
     written = (*before, shapes.product(lengths), *after)
-    index = lookup("reshape")(places, tuple(n if a == len(before) else 1 for a, n in enumerate(written)))
+    index = _shaped(places, tuple(n if a == len(before) else 1 for a, n in enumerate(written)))
+    index = index if shapes.shapes_equal(index.type.shape, written) else lookup("expand")(index, written)
     values = tracer.proxy(_fitted(tracer, new, TensorType((*before, *lengths, *after), kind.dtype)))
-    sizes = kind.shape[axes[0] : axes[-1] + 1]
-    flat = lookup("reshape")(tracer.proxy(node), (*before, shapes.product(sizes), *after))
-    index, values = lookup("expand")(index, written), lookup("reshape")(values, written)
-    made = lookup("scatter_set")(flat, index, values, axis=len(before))
-    found: Node = lookup("reshape")(made, kind.shape).node
-    return found
+    flat = _shaped(tracer.proxy(node), (*before, shapes.product(kind.shape[axes[0] : axes[-1] + 1]), *after))
+    made = lookup("scatter_set")(flat, index, _shaped(values, written), axis=len(before))
+    return _shaped(made, kind.shape).node  # type: ignore[no-any-return]
+
+
+def _shaped(value: Any, shape: Any) -> Any:
+    return value if shapes.shapes_equal(value.type.shape, shape) else lookup("reshape")(value, shape)
 
 
 def _replace(tracer: Tracer, views: Sequence[View | None], done: Mapping[int, Node], given: Any) -> None:
@@ -528,21 +534,31 @@ def undo_step(
     return lookup(op.inverse), (new,), {"axis": axis}
 
 
-def folded(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], end: int) -> tuple[int, tuple[Any, ...]]:
-    """The longest run of slices and selects that ends at level ``end`` and is a single part of the value at level
-    ``first``: (first, ``at`` for slice_update); first is ``end`` if there is none."""
-    first, at = end, ()
+def folded(
+    tracer: Tracer, ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[Any], end: int
+) -> tuple[int, tuple[Any, ...], tuple[int, ...]]:
+    """The longest run of slices, selects and permutations that ends at level ``end`` and is a single part of the value
+    at level ``first``: (first, ``at`` for slice_update, the axes of the part in their order in the value); first is
+    ``end`` if there is none, and the axes are () if they are in that order."""
+    first, found = end, None
     while first and end - first < _MOST_FOLDED and _is_part(*ops[first - 1]):
-        found = _part(ops[first - 1 : end], types[first - 1 : end])
-        if found is None:
+        part = _part(tracer, ops[first - 1 : end], types[first - 1 : end])
+        if part is None:
             break
-        first, at = first - 1, found
-    return first, at
+        first, found = first - 1, part
+    if found is None or all(op.name == "permute" for op, _ in ops[first:end]):
+        return end, (), ()
+    at, inside, turned = found
+    for axis, (start, step) in inside.items():
+        place = tracer.proxy(tracer.local(at[axis]))
+        place = place if step == 1 else lookup("mul")(place, step)
+        at[axis] = (place if type(start) is int and start == 0 else lookup("add")(place, shapes.for_user(start))).node
+    return first, tuple(at), turned
 
 
 def _is_part(op: Op, attributes: Mapping[str, Any]) -> bool:
-    """Whether an op is a slice, a select, or a take at a computed number or of a window."""
-    return bool(op.starts_at) or hasattr(attributes.get("index"), "all_input_nodes")
+    """Whether an op is a slice, a select, a permutation, or a take at a computed number or of a window."""
+    return bool(op.starts_at) or op.name == "permute" or hasattr(attributes.get("index"), "all_input_nodes")
 
 
 def _is_window(part: Any) -> bool:
@@ -550,27 +566,42 @@ def _is_window(part: Any) -> bool:
     return hasattr(part, "all_input_nodes") and bool(part.type.shape)
 
 
-def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]) -> tuple[Any, ...] | None:
-    """A sequence of slices and selects as a single subscript of the value of type ``types[0]``; None if the bounds
-    cannot be combined."""
+def _is_inside(tracer: Tracer, place: Node, size: Dim) -> bool:
+    """Whether a computed number or window is known to be inside of an axis."""
+    first, count = (place.args[0], place.type.shape[0]) if _is_window(place) else (place, 1)
+    return at_least(tracer, first, 0) and at_most(tracer, first, shapes.normalize(size - count))
+
+
+def _part(
+    tracer: Tracer, ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorType]
+) -> tuple[list[Any], dict[int, tuple[Dim, int]], tuple[int, ...]] | None:
+    """A run of slices, selects and permutations as a single subscript of the value of type ``types[0]``; the starts
+    and steps of slices in which it has computed numbers, by axis; and the axes as :func:`folded` gives them. None if
+    the bounds cannot be combined."""
     from fxlite.ops.slicing import slice_bounds
 
     whole = (0, None, 1)
     at: list[Any] = [whole] * types[0].rank
+    inside: dict[int, tuple[Dim, int]] = {}
     axes = [*range(types[0].rank)]  # for each axis of the part, that of the value
     for (op, attributes), before in zip(ops, types):
+        if op.name == "permute":
+            axes = [axes[a] for a in attributes["axes"]]
+            continue
         position = normalize_axis(attributes["axis"], before.rank)
         axis, size = axes[position], before.shape[position]
+        if not isinstance(at[axis], tuple):
+            return None
+        start, _, step = at[axis]
         if not op.starts_at:  # a take at a computed number, or a window
             if at[axis] != whole:
-                return None
+                if not _is_inside(tracer, attributes["index"], size):
+                    return None
+                inside[axis] = start, step
             at[axis] = attributes["index"]
             if not _is_window(at[axis]):
                 del axes[position]
             continue
-        if not isinstance(at[axis], tuple):
-            return None
-        start, _, step = at[axis]
         if op.name == "select":
             index = attributes["index"]
             if at[axis] != whole:
@@ -597,4 +628,5 @@ def _part(ops: Sequence[tuple[Op, Mapping[str, Any]]], types: Sequence[TensorTyp
         single = [axis for axis, part in enumerate(at) if part != whole]
         if any(isinstance(at[axis], tuple) for axis in single) or single != [*range(single[0], single[-1] + 1)]:
             return None  # it is written in several steps
-    return tuple(at)
+    turned = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+    return at, inside, () if turned == tuple(range(len(axes))) else turned
