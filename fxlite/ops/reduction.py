@@ -88,7 +88,12 @@ def _register(
         return reference(x, axis, keepdims)
 
     def with_initial(x: Tensor, axis: Axis = None, keepdims: bool = False, initial: Attribute = None) -> Tensor:
+        check_initial(dtypes.dtype(np.asarray(x).dtype), initial)
         return reference(x, axis, keepdims, initial)
+
+    def check_initial(dtype: DType, initial: Any) -> None:
+        if initial is not None and initial != (start := COMBINATIONS[kind].start(dtype)):
+            raise ArgumentError(f"initial must be {start!r}, which no number of {dtype} changes, not {initial!r}")
 
     is_extreme = kind in ("max", "min")
     call.__doc__ = with_initial.__doc__ = doc
@@ -100,8 +105,7 @@ def _register(
     )
 
     def infer(x: TensorType, axis: Any = None, keepdims: bool = False, initial: Any = None) -> TensorType:
-        if initial is not None and initial != (start := COMBINATIONS[kind].start(x.dtype)):
-            raise ArgumentError(f"initial must be {start!r}, which no number of {x.dtype} changes, not {initial!r}")
+        check_initial(x.dtype, initial)
         return TensorType(reduced_shape(x, axis, keepdims), rule(x.dtype))
 
     def body(i: MultiIndex, x: Reader, axis: Any = None, keepdims: bool = False, initial: Any = None) -> Expr:

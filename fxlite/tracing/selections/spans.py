@@ -234,8 +234,9 @@ class Span:
         return number
 
     def most(self, tracer: Tracer) -> Dim:
-        """The largest number of positions, or 1: the size, or less for ``x[max(i - 4, 0):min(i + 5, n)]``, where numbers that
-        are not larger than the last bound have a known distance from numbers that are not smaller than the first."""
+        """The largest number of positions, or 1: the size, or less for ``x[max(i - 4, 0):min(i + 5, n)]``, where a
+        number that is not smaller than the last bound is a known distance behind one that is not larger than the
+        first."""
         firsts, lasts = (_beyond(tracer, bound, end) for end, bound in enumerate((self.first, self.last)))
         found = [last.minus(first).size for first in firsts for last in lasts]
         known = [max(size, 1) for size in (*found, self.size) if type(size) is int]
