@@ -139,7 +139,7 @@ class _Function:
         for part in self.group.parts:
             if not part.type.rank:
                 body.append(f"    *{_result(part)} = {buffer_name(part)};")
-        size = dim_c(self.scratch)
+        size = dim_c(self.scratch) if self.scratch != 0 else "1"  # arrays without elements have a place, too
         if self.called:
             self.pointers += wrap(f"    unsigned char *const {_CALLED} = {_BYTES} + {size};")
             size = f"{size} + {_largest(self.called)}"

@@ -174,6 +174,31 @@ def test_kernels_compute_the_part_alone(program: Callable[..., Any]) -> None:
     assert "< count;" in text and "first + " in text
 
 
+def without_elements(a: Any) -> Any:
+    size = 1
+    while size < len(a):
+        a[size:size] = a[size:size] * 2 - a[size:size]
+        a[size : size + 1] = a[: size - size + 1] + a[size : size + 1]
+        size = 2 * size
+    return a
+
+
+def nothing_else(a: Any) -> Any:
+    size = 1
+    while size < len(a):
+        a[size:size] = np.sin(a[size:size])
+        size = 2 * size
+    return a
+
+
+@pytest.mark.parametrize("size", ["f64[24]", "f64[N]"])
+@pytest.mark.parametrize("program", [without_elements, nothing_else])
+def test_parts_without_elements_are_nothing(program: Callable[..., Any], size: str) -> None:
+    agree(program, X, loops="keep")
+    found = fx.compile(fx.symbolic_trace(program, size, loops="keep"), backend="c")
+    np.testing.assert_allclose(found(X.copy()), program(X.copy()), rtol=1e-12)
+
+
 def test_parts_that_do_not_fit_are_an_error() -> None:
     """It is found even where no element changes."""
 

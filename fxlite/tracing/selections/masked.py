@@ -719,6 +719,9 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
             places = places + source.first
     places = lookup("where")(mask_of(tracer, span), places, 0)
     counts = span.count(tracer), shapes.for_user(size) if source is None else source.count(tracer)
+    if type(size) is int and size == 0:  # an element that nothing reads, for positions outside of the span
+        shape = (*own.type.shape[:axis], 1, *own.type.shape[axis + 1 :])
+        own, size = tracer.constant(lookup("full")(shape, 0, own.type.dtype)), 1
     if not sum_of(tracer, counts[0]).same(sum_of(tracer, counts[1])):
         numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
         places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # out of range
