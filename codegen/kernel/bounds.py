@@ -272,15 +272,24 @@ def span(along: Var, bounds: Sequence[Index]) -> tuple[Index, Index]:
         factor = _step(bound, along)
         rest = bound - Index.of(along) * factor
         if factor > 0:  # factor * k >= -rest
-            first = extremum("max", first, -(rest // factor))
+            first = extremum("max", first, reachable(-(rest // factor), along.extent))
         else:
-            limit = rest // -factor + 1
+            limit = reachable(rest // -factor + 1, along.extent)
             if not any(e <= limit for e in ends):
                 ends = [*(e for e in ends if not limit <= e), limit]
     end = ends[0]
     for other in ends[1:]:
         end = extremum("min", end, other)
     return first, end
+
+
+def reachable(limit: Index, extent: Index) -> Index:
+    """A limit of a loop that has the same effect, and exists also where it is a computed number more or less a few, and
+    that number is one of the largest or smallest ones."""
+    more = limit.terms.get((), 0)
+    if not more or not expr.run_time_values((limit,)):
+        return limit
+    return (extremum("min", limit - more, extent) if more > 0 else extremum("max", limit - more, 0)) + more
 
 
 def _step(index: Index, variable: Var) -> int:

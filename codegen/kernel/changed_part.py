@@ -26,6 +26,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fxlite.codegen.kernel.bounds import reachable
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, Let, Stmt, Store, statements
 from fxlite.codegen.kernel.loops import substituted
 from fxlite.scalar import expr
@@ -119,7 +120,9 @@ def _bounds(variable: Var, inside: Sequence[Var], conditions: Sequence[Expr]) ->
     for condition in conditions:
         lows, highs = [Index.of(0)], [variable.extent]
         for comparison in expr.conjuncts(condition):
-            distance = expr.not_negative(comparison, lambda number, _: Index.of(Value(number)))
+            distance = expr.not_negative(
+                comparison, lambda n, _: Index.of(Value(n)) if n.dtype is dtypes.int64 else None
+            )
             step = None if distance is None else distance.coefficient(variable)
             if distance is None or step is None or step.constant not in (1, -1):
                 continue
@@ -127,9 +130,9 @@ def _bounds(variable: Var, inside: Sequence[Var], conditions: Sequence[Expr]) ->
             if not _is_invariant(rest, inside):
                 continue
             if step.constant == 1:
-                lows.append(-rest)
+                lows.append(reachable(-rest, variable.extent))
             else:
-                highs.append(rest + 1)
+                highs.append(reachable(rest + 1, variable.extent))
         firsts.append(functools.reduce(functools.partial(extremum, "max"), lows))
         ends.append(functools.reduce(functools.partial(extremum, "min"), highs))
     first = functools.reduce(functools.partial(extremum, "min"), firsts)

@@ -269,6 +269,24 @@ def test_windows_and_segments() -> None:
         np.testing.assert_allclose(np.hstack(found(X, STARTS)), np.hstack(program(X, STARTS)), rtol=1e-12)
 
 
+def up_to(a: Any, ends: Any) -> Any:
+    out = np.zeros(len(ends))
+    for i in range(len(ends)):
+        k = ends[i]
+        out[i] = np.where(np.arange(len(a)) <= k, a, 0.0).sum() + np.sum(np.arange(len(a)) > k)
+        a[:] = np.where(np.arange(len(a)) <= k, a * 0.5, a)
+        a[:] = np.where(np.arange(len(a)) > k, a * 2, a)
+    return a, out
+
+
+def test_masks_up_to_any_number() -> None:
+    limits = np.iinfo(np.int64)
+    ends = np.array([3, -1, 50, limits.max, limits.min, 0])
+    for size in ("f64[24]", "f64[N]"):
+        found = fx.compile(fx.symbolic_trace(up_to, size, "i64[6]", loops="keep"), backend="c")
+        np.testing.assert_allclose(np.hstack(found(X.copy(), ends)), np.hstack(up_to(X.copy(), ends)), rtol=1e-12)
+
+
 def test_empty_segments_raise_what_numpy_raises() -> None:
     starts = np.array([0, 5, 5, 24])
     found = fx.compile(fx.symbolic_trace(largest_of_segments, "f64[N]", "i64[M]", loops="keep"), backend="c")
