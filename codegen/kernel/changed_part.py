@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fxlite.codegen.kernel.bounds import reachable
+from fxlite.codegen.kernel.bounds import span
 from fxlite.codegen.kernel.kernel_ir import For, Kernel, Let, Stmt, Store, statements
-from fxlite.codegen.kernel.loops import substituted
+from fxlite.codegen.kernel.loops import free_name, substituted
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, run_time_values
 from fxlite.scalar.index import Index, Value, Var, extremum
@@ -58,7 +58,8 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
         if not isinstance(statement, Let):
             return None
         known[statement.name] = _inlined(statement.value, known)
-    value = known[""] = _inlined(store.value, known)
+    value = _inlined(store.value, known)
+    computed = [*known.values(), value]
     conditions = list[Expr]()
     while isinstance(value, Apply) and value.function == "where":
         conditions.append(value.args[0])
@@ -67,13 +68,13 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
         return None
     for depth, loop in enumerate(path):
         bounds = _bounds(loop.var, [inside.var for inside in path[depth:]], conditions)
-        if bounds is not None and _fails_alike(loop.var, known.values(), conditions):
+        if bounds is not None and _fails_alike(loop.var, computed, conditions):
             break
     else:
         return None
-    checks = any(isinstance(n, CheckedIndex) for e in known.values() for n in expr.walk(e))
+    checks = any(isinstance(n, CheckedIndex) for e in computed for n in expr.walk(e))
     taken = {s.name for s in statements(kernel.body) if isinstance(s, Let)}
-    names = [next(n for n in _numbered(stem) if n not in taken) for stem in ("first", "count")]
+    names = [free_name(stem, taken) for stem in ("first", "count")]
     first, count = (Index.of(Value(Local(dtypes.int64, name))) for name in names)
     extent, (start, end) = loop.var.extent, bounds
     if checks:  # one iteration, which changes nothing, says what is wrong with an empty part
@@ -118,7 +119,7 @@ def _bounds(variable: Var, inside: Sequence[Var], conditions: Sequence[Expr]) ->
     """The first place at which one of the conditions may hold, and the end of these places."""
     firsts, ends = list[Index](), list[Index]()
     for condition in conditions:
-        lows, highs = [Index.of(0)], [variable.extent]
+        limits = list[Index]()
         for comparison in expr.conjuncts(condition):
             distance = expr.not_negative(
                 comparison, lambda n, _: Index.of(Value(n)) if n.dtype is dtypes.int64 else None
@@ -126,15 +127,10 @@ def _bounds(variable: Var, inside: Sequence[Var], conditions: Sequence[Expr]) ->
             step = None if distance is None else distance.coefficient(variable)
             if distance is None or step is None or step.constant not in (1, -1):
                 continue
-            rest = distance - Index.of(variable) * step
-            if not _is_invariant(rest, inside):
-                continue
-            if step.constant == 1:
-                lows.append(reachable(-rest, variable.extent))
-            else:
-                highs.append(reachable(rest + 1, variable.extent))
-        firsts.append(functools.reduce(functools.partial(extremum, "max"), lows))
-        ends.append(functools.reduce(functools.partial(extremum, "min"), highs))
+            if _is_invariant(distance - Index.of(variable) * step, inside):
+                limits.append(distance)
+        for found, limit in zip((firsts, ends), span(variable, limits)):
+            found.append(limit)
     first = functools.reduce(functools.partial(extremum, "min"), firsts)
     end = functools.reduce(functools.partial(extremum, "max"), ends)
     return (first, end) if run_time_values((first, end)) else None
@@ -150,7 +146,7 @@ def _is_invariant(index: Index, inside: Sequence[Var]) -> bool:
     return all(isinstance(n, (Apply, Cast, Const, IndexValue, Local)) for n in values)
 
 
-def _fails_alike(variable: Var, values: Collection[Expr], conditions: Sequence[Expr]) -> bool:
+def _fails_alike(variable: Var, values: Sequence[Expr], conditions: Sequence[Expr]) -> bool:
     """Whether indices that are out of range are so in each iteration in which no condition holds, or in none."""
 
     def elsewhere(node: Expr) -> Expr:
@@ -160,8 +156,3 @@ def _fails_alike(variable: Var, values: Collection[Expr], conditions: Sequence[E
 
     checked = [n for v in values for n in expr.walk(v) if isinstance(n, CheckedIndex)]
     return not any(variable in expr.free_variables(expr.transform(n, elsewhere)) for n in checked)
-
-
-def _numbered(stem: str) -> Iterator[str]:
-    yield stem
-    yield from map(f"{stem}{{}}".format, itertools.count(1))

@@ -453,6 +453,11 @@ def _pick(old: str, used: set[str]) -> str:
     return name
 
 
+def free_name(stem: str, used: set[str]) -> str:
+    """The stem, or the stem and a number if it is used."""
+    return _first(_numbered(stem, from_zero=False), used)
+
+
 def _numbered(stem: str, from_zero: bool) -> Iterator[str]:
     if not from_zero:
         yield stem

@@ -88,7 +88,8 @@ def _register(
         return reference(x, axis, keepdims)
 
     def with_initial(x: Tensor, axis: Axis = None, keepdims: bool = False, initial: Attribute = None) -> Tensor:
-        check_initial(dtypes.dtype(np.asarray(x).dtype), initial)
+        if initial is not None:
+            check_initial(dtypes.dtype(np.asarray(x).dtype), initial)
         return reference(x, axis, keepdims, initial)
 
     def check_initial(dtype: DType, initial: Any) -> None:
