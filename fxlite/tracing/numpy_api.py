@@ -135,6 +135,8 @@ def fold(combine: Callable[..., Any], identity: Any, x: Any, axis: Any, keepdims
     shape = value_type(x).shape
     axes = normalize_axes(axis, len(shape))
     start = identity if initial is None else initial
+    if not axes and initial is not None:
+        return combine(initial, x)
     if any(type(shape[a]) is int and shape[a] == 0 for a in axes):
         if start is None:
             raise ValueError("there is nothing to reduce, and the ufunc has no identity")

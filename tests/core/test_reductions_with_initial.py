@@ -79,3 +79,8 @@ def test_integers_have_no_nan_but_an_initial_value() -> None:
         return np.nanmax(n, initial=7), np.nanmin(n, axis=0, where=n > 1, initial=9)
 
     agree(program, np.arange(6).reshape(2, 3))
+
+
+def test_initial_is_combined_where_no_axis_is_reduced() -> None:
+    x = np.array([[3.0, 4.0]])
+    agree(lambda x: np.hypot.reduce(x, axis=(), initial=1.0), x)
