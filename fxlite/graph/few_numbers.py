@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fxlite.graph.node import Node
 from fxlite.ops.op import lookup
 from fxlite.scalar.functions import FUNCTIONS
+from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
 _CAST = lookup("cast")
@@ -18,6 +19,19 @@ _CAST = lookup("cast")
 FEW_ELEMENTS = 4096
 #: The most calls by which an element may be made.
 MOST_CALLS = 10
+
+
+def counts_positions(node: Node) -> bool:
+    """Whether the positions along an axis are only read to make masks and other positions: these are computed where
+    they are read, and loops leave out what a mask excludes, so the positions are not stored, whatever their number."""
+    if node.type.rank != 1 or node.type.dtype is not dtypes.int64:
+        return False
+    if node.op == "call_function" and node.target.kind != "creation":
+        return False
+    pointwise = [user for user in node.users if user.op == "call_function" and user.target.kind == "pointwise"]
+    return 0 < len(pointwise) == len(node.users) and all(
+        u.type.dtype in (dtypes.bool_, dtypes.int64) for u in pointwise
+    )
 
 
 def made_from_few_numbers(nodes: Iterable[Node]) -> Mapping[Node, int]:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from fxlite import nn
-from fxlite.graph.few_numbers import FEW_ELEMENTS, made_from_few_numbers
+from fxlite.graph.few_numbers import FEW_ELEMENTS, counts_positions, made_from_few_numbers
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
-from fxlite.ops.op import Op
+from fxlite.ops.op import Op, lookup
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
 from fxlite.passes.derived import Derivation, Source, derivations, set_derivations
 from fxlite.passes.rewrite.rewire import Rewiring
@@ -92,6 +92,7 @@ def fold_constants(
     rewiring.finish()
     _note(gm, steps, stored)
     _choose(gm)
+    _count(gm)
     for node in reversed([n for n in constant if not n._erased]):
         if not node.users:
             graph.erase_node(node)
@@ -107,6 +108,19 @@ def _choose(gm: GraphModule) -> None:
         chosen = node.bound["x" if gm.get_attribute(condition.target) else "y"]
         if isinstance(chosen, Node) and chosen.type == node.type:
             node.replace_all_uses_with(chosen)
+            gm.graph.erase_node(node)
+
+
+def _count(gm: GraphModule) -> None:
+    """Replace constants that count upwards from 0, of which masks are made, by calls, which back ends recognize."""
+    for node in gm.graph.find_nodes(op="get_attr"):
+        if node.type.rank != 1 or not counts_positions(node):
+            continue
+        size = node.type.shape[0]
+        if np.array_equal(gm.get_attribute(node.target), np.arange(size)):
+            with gm.graph.inserting_before(node), gm.graph.with_origin(node):
+                made = gm.graph.call_function(lookup("arange"), (), {"start": 0, "stop": size, "dtype": "i64"})
+            node.replace_all_uses_with(made)
             gm.graph.erase_node(node)
 
 
@@ -186,7 +200,9 @@ def _to_store(constant: dict[Node, str]) -> list[Node]:
     for node in reversed(constant):
         if all(user in constant and user not in stays for user in node.users):
             continue
-        is_made = node in few and (node.type.size > FEW_ELEMENTS or any(u in stays and u in few for u in node.users))
+        is_made = node in few and (
+            node.type.size > FEW_ELEMENTS or counts_positions(node) or any(u in stays and u in few for u in node.users)
+        )
         if is_made or _repeats(node) or isinstance(node.type, tuple) or _repeats_much(node, held[node]):
             stays.add(node)
         elif node.op != "get_attr":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.state import active_tracer, is_traced
-from fxlite.graph.few_numbers import FEW_ELEMENTS, made_from_few_numbers
+from fxlite.graph.few_numbers import FEW_ELEMENTS, counts_positions, made_from_few_numbers
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.tensor_type import TensorType
@@ -133,7 +133,7 @@ def fold_known(tracer: Tracer) -> None:
     few = made_from_few_numbers(n for n in graph.nodes if n in known)
     for node in [n for n in graph.nodes if n in known and n.op == "call_function"]:
         readers = [user for user in node.users if user not in known]
-        stays = _is_written(node) or (node in few and node.type.size > FEW_ELEMENTS)
+        stays = _is_written(node) or (node in few and (node.type.size > FEW_ELEMENTS or counts_positions(node)))
         try:
             value = _value(tracer, node) if readers and not stays else None
         except TooMuchKnown:
