@@ -32,6 +32,7 @@ from fxlite.codegen.c.render.alternatives import (
 from fxlite.codegen.c.render.template_parts import TemplateFunction
 from fxlite.codegen.c.tiles.library import macros
 from fxlite.codegen.c.weights import Packed, PackedWeight, module_arrays
+from fxlite.codegen.kernel.changed_part import changed_part
 from fxlite.codegen.kernel.kernel_ir import Kernel
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, file_name, plain, resolved
@@ -351,6 +352,9 @@ def _own_call(
             text = resolved(made.text, macros())
             return Call(name, name, text, *given, decisions=made.decisions)
     kernel = loops(found, name)
+    part = changed_part(kernel, str) if found.taken and kernel.body else None
+    if part is not None and not part.has_copy:
+        kernel = part.kernel
     return loops_call(found, kernel, CPrinter(kernel.buffers, locations), declined)
 
 

@@ -462,6 +462,8 @@ def add_guard(expr: Expr, guard: Expr, given: MultiIndex = ()) -> Expr:
 
     def guarded(node: Expr) -> Expr:
         if isinstance(node, Load):
+            if not node.index and node.guard is None:
+                return node  # a single number is there in any case
             both_guards = guard if node.guard is None else both(guard, node.guard)
             return Load(node.dtype, node.buffer, node.index, both_guards)
         if isinstance(node, CheckedIndex) and _is_decided(node):
