@@ -325,7 +325,8 @@ class Source:
 
     def _run(self) -> list[str]:
         found, name = self.structure, self.name
-        declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in self.program.dims}
+        dims = (*self.program.dims, *self.program.data_sizes)
+        declared = {dim_name(d): f"int64_t {dim_name(d)}" for d in dims}
         declared |= {"n_threads": "int n_threads", "error": "fx_error *error"}
         printer = Steps(self.calls, found.arguments, found.bodies, f"{name}_values", declared, self.profile)
         self._add_data_sizes(printer)

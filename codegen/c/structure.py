@@ -58,8 +58,12 @@ def structure_of(
     """The structure of the model that is emitted under a name; ``data`` is the blob of its weights if it
     exists already. With ``loops=False`` each call is printed separately."""
     finder = _Finder(name, planned, values, data)
-    are_loops = loops and not planned.program.data_sizes  # such sizes become known between two calls
-    return finder.structure(finder.steps() if are_loops else tuple(range(len(planned.calls))))
+    each = tuple(range(len(planned.calls)))
+    steps = finder.steps() if loops else each
+    # sizes that depend on values become known behind a call, which may not be one of a loop
+    counts = {planned.program.memory(size.count) for size in planned.program.data_sizes.values()}
+    counting = {number for number, call in enumerate(planned.calls) if not counts.isdisjoint(call.group.stored)}
+    return finder.structure(steps if counting.issubset(s for s in steps if isinstance(s, int)) else each)
 
 
 class _Finder:

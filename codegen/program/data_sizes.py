@@ -2,13 +2,16 @@
 elements take time in proportion to their number, not to the number that the mask could select.
 
 In: a module. It represents a selection as arrays of all possible positions, of which only the first
-ones count (``flatnonzero``, and elements taken at its positions). Out: a copy in which such an array
+ones count (``flatnonzero``, and elements taken at its positions; or those below a number, ``x[:k]``, which are
+the elements where ``arange(n) < k``). Out: a copy in which such an array
 has a single element after those that count, ``i64[n]``, and a :class:`DataSize` that describes ``n``,
 which is known when the node that counts has been computed.
 
 This is exact, because all elements after the count are equal and one of them stays: maxima and their
 positions are unchanged; sums are if those elements are 0; other positions are those of the element
-that stays. Values that need all elements, such as a result that is a whole array, keep them.
+that stays. Values that need all elements, such as a result that is a whole array, keep them. What is computed
+from other arrays for such elements alone, as a product with the rows of a cache that are filled, is computed for them
+alone.
 """
 
 from __future__ import annotations
@@ -23,12 +26,15 @@ import numpy as np
 from fxlite.graph import pytree
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
-from fxlite.graph.node import stored_kwargs
+from fxlite.graph.node import map_nodes, stored_kwargs
 from fxlite.graph.retype import retype
 from fxlite.ops.indexing import NOWHERE
 from fxlite.ops.op import lookup, normalize_axis
+from fxlite.passes.group import element_of, loops_of
 from fxlite.passes.rewrite.rule import is_call
+from fxlite.scalar.expr import Load, MultiIndex
 from fxlite.scalar.functions import COMBINATIONS
+from fxlite.scalar.index import Index
 from fxlite.types import shapes
 from fxlite.types.facts import Facts
 from fxlite.types.shapes import Dim, symbols
@@ -62,13 +68,19 @@ def with_data_sizes(module: GraphModule) -> tuple[GraphModule, dict[str, DataSiz
     """The module itself if nothing is selected; otherwise a copy, and the sizes of its arrays."""
     graph = module.graph
     places = lookup("flatnonzero")
-    if not any(node.target is places for node in graph.nodes if node.op == "call_function"):
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    if not any(node.target is places or _first_places(node) for node in calls):
         return module, {}
     made, found = module.copy(), dict[str, DataSize]()
     for node in made.graph.find_nodes(op="call_function", target=places):
         selection = _Selection(made.graph, node)
         if selection.is_open:
             found |= selection.shrink()
+    for node in [n for n in made.graph.nodes if _first_places(n)]:
+        if not node._erased and not found.keys() & shapes.names(node.type.shape):
+            prefix = _Prefix(made.graph, node)
+            if prefix.is_open:
+                found |= prefix.shrink()
     return (made, found) if found else (module, {})
 
 
@@ -83,13 +95,30 @@ class _Tail:
 class _Selection:
     """The positions of one mask, and everything computed from them."""
 
+    #: What the positions are from the count on.
+    beyond: Any = 0
+
     def __init__(self, graph: Graph, places: Node) -> None:
         self.graph, self.places = graph, places
         self.size: Dim = places.type.shape[0]
-        self.count = _count_of(places.args[0])
+        self.count = self._count()
         few = type(self.size) is int and self.size < FEW
         self.is_open = self.count is not None and places.kwargs.get("size") is None and not few
         self.tails: dict[Node, _Tail] = {}
+        #: Other values, with the axis along which readers need only as many elements as of the positions.
+        self.needed: dict[Node, int] = {}
+
+    def _count(self) -> Node | None:
+        return _count_of(self.places.args[0])
+
+    def _counted(self) -> Node:
+        """The node that computes the count, which is not negative and at most the size."""
+        assert self.count is not None
+        return self.count
+
+    def _pays(self, short: set[Node]) -> bool:
+        """Whether to shorten these values."""
+        return self.places in short
 
     # -- what is equal from the count on -----------------------------------------------------------
     def tail(self, value: Any, axis: int) -> _Tail | None:
@@ -187,25 +216,24 @@ class _Selection:
             return any(self._is_not_before(a) and self._is_nonnegative(b) for a, b in ((one, other), (other, one)))
         return False
 
-    def _reshape(self, node: Node) -> _Tail | None:
+    def _view(self, node: Node) -> _Tail | None:
         found = self.tails.get(node.args[0])
-        if found is None:
+        if found is None or not isinstance(node.args[0], Node):
             return None
-        shape = node.args[0].type.shape
-        before, behind = shapes.product(shape[: found.axis]), shapes.product(shape[found.axis + 1 :])
-        for axis, size in enumerate(node.type.shape):
-            around = node.type.shape[:axis], node.type.shape[axis + 1 :]
-            if all(map(shapes.equal, map(shapes.product, around), (before, behind))) and shapes.equal(size, self.size):
+        space, index = loops_of(node.type)
+        places: list[MultiIndex] = []
+
+        def on_read(read: Node, at: MultiIndex) -> Load:
+            places.append(at)
+            return Load(read.type.dtype, read.name, at)
+
+        element_of(node, index, on_read)
+        for axis, variable in enumerate(space):
+            reads = [[n for n, place in enumerate(at) if variable in place.variables()] for at in places]
+            whole = _has(node, axis - node.type.rank, self.size)
+            if whole and reads == [[found.axis]] and places[0][found.axis] == Index.of(variable):
                 return _Tail(axis, found.value)
         return None
-
-    def _expand(self, node: Node) -> _Tail | None:
-        found = self.tails.get(node.args[0])
-        return None if found is None else _Tail(found.axis + node.type.rank - node.args[0].type.rank, found.value)
-
-    def _permute(self, node: Node) -> _Tail | None:
-        found = self.tails.get(node.args[0])
-        return None if found is None else _Tail([*node.bound["axes"]].index(found.axis), found.value)
 
     def _take(self, node: Node) -> _Tail | None:
         values, index = node.args[:2]
@@ -247,10 +275,75 @@ class _Selection:
         """The values for which all readers need only one element after those that count."""
         short: set[Node] = set()
         results = first_elements(self.graph)
-        for node in reversed(self.tails):
-            if all(self._serves(node, user, short, results) for user in node.users):
-                short.add(node)
+        for node in itertools.takewhile(lambda n: n is not self.places, reversed(self.graph.nodes)):
+            if node in self.tails:
+                if all(self._serves(node, user, short, results) for user in node.users):
+                    short.add(node)
+            elif node.op == "call_function" and (axis := self._need(node, short)) is not None:
+                self.needed[node] = axis
+        if all(self._serves(self.places, user, short, results) for user in self.places.users):
+            short.add(self.places)
         return short
+
+    def _need(self, node: Node, short: set[Node]) -> int | None:
+        """The axis along which the readers of a value need no more elements than of the positions."""
+        if not (isinstance(node.type, TensorType) and node.users and node.target.has_body) or node.target.writes_part:
+            return None
+        axes = [axis for axis, size in enumerate(node.type.shape) if shapes.equal(size, self.size)]
+        if len(axes) != 1:
+            return None
+        (axis,) = axes
+        for user in node.users:
+            if user in short and user.target.kind == "pointwise":
+                read = self.tails[user].axis - user.type.rank + node.type.rank
+            elif user in self.needed:
+                read = self._along(user).get(node)
+            else:
+                return None
+            if read != axis:
+                return None
+        self.needed[node] = axis
+        found = self._along(node)
+        del self.needed[node]
+        return axis if found else None
+
+    def _along(self, node: Node) -> dict[Node, int]:
+        """The operands of a needed value that are read along its axis, each with its own axis; empty if an operand is
+        read there in another way."""
+        space, index = loops_of(node.type)
+        variable, found, fits = space[self.needed[node]], dict[Node, int](), True
+
+        def on_read(read: Node, at: MultiIndex) -> Load:
+            nonlocal fits
+            axes = [axis for axis, place in enumerate(at) if variable in place.variables()]
+            if axes:
+                fits &= (
+                    len(axes) == 1
+                    and at[axes[0]] == Index.of(variable)
+                    and _has(read, axes[0] - read.type.rank, self.size)
+                    and found.setdefault(read, axes[0]) == axes[0]
+                )
+            return Load(read.type.dtype, read.name, at)
+
+        element_of(node, index, on_read)
+        return found if fits else {}
+
+    def _is_summed(self, node: Node, product: Node) -> bool:
+        """Whether a product of matrices sums over the axis of this operand, and what follows the count adds nothing."""
+        if product.target.kind != "contraction" or len(product.args) != 2 or product.args.count(node) != 1:
+            return False
+        tails = [self.tails.get(operand) for operand in product.args]
+        read = self._summed_axes(product)
+        if read is None or any(tail is None or tail.axis != axis for tail, axis in zip(tails, read)):
+            return False
+        values = [tail.value for tail in tails if tail is not None]
+        return None not in values and bool(np.isfinite(values).all()) and 0 in values
+
+    @staticmethod
+    def _summed_axes(product: Node) -> tuple[int, int] | None:
+        """The axes of both operands over which a product of matrices sums."""
+        one, other = (operand.type.rank for operand in product.args)
+        return (one - 1, other - 2) if product.target.name == "matmul" and min(one, other) > 1 else None
 
     def _serves(self, node: Node, user: Node, short: set[Node], results: Mapping[Node, list[tuple[int, Any]]]) -> bool:
         tail = self.tails[node]
@@ -268,6 +361,10 @@ class _Selection:
             return axis == tail.axis and not is_index and isinstance(user.args[1], Node)
         if user in short:
             return kind != "pointwise" or bool(tail.axis - node.type.rank == self.tails[user].axis - user.type.rank)
+        if user in self.needed:
+            return self._along(user).get(node) == tail.axis
+        if kind == "contraction":
+            return self._is_summed(node, user)
         if kind == "reduction" and name in COMBINATIONS:
             return tail.axis in _reduced(user) and _may_be_one(tail.value, name)
         return kind == "scatter" and self._is_scattered(node, user)
@@ -287,20 +384,23 @@ class _Selection:
     def shrink(self) -> dict[str, DataSize]:
         """Shorten the values that can be shorter; returns the sizes that they have then."""
         after = itertools.dropwhile(lambda n: n is not self.places, self.graph.nodes)
-        self.tails[next(after)] = _Tail(0, 0)
+        self.tails[next(after)] = _Tail(0, self.beyond)
         for node in after:
             if node.op == "call_function":
                 self._note(node)
         short = self._short()
-        if self.places not in short:
+        if not self._pays(short):
             return {}
-        assert self.count is not None
         lowest = 0 if shapes.decide(self.size, ">=", 1) is not True else 1
-        name = _free_name(self.graph, f"n_{self.count.name}")
-        number = symbols.symbol(name, Facts(minimum=lowest))
         with self.graph._store.all_or_nothing():
+            assert self.count is not None
+            name = _free_name(self.graph, f"n_{self.count.name}")
+            most = self.size if type(self.size) is int else None
+            number = symbols.symbol(name, Facts(lowest, most))
             changed = [node for node in self.tails if node in short]
-            readers = dict.fromkeys(user for node in changed for user in node.users)
+            readers = dict.fromkeys(user for node in (*changed, *self.needed) for user in node.users)
+            for node in self.needed:
+                self._narrow(node, number, short)
             for node in changed:
                 self._shorten(node, number, short)
             for user in readers:
@@ -308,23 +408,46 @@ class _Selection:
                     self._clip(user, number)
                 elif user.op == "call_function" and user.target.kind == "scatter":
                     self._cut_all(user, number, short)
-            retype(self.graph, self.places, [*changed, *readers])
+                elif user.op == "call_function" and user.target.kind == "contraction" and user not in self.needed:
+                    self._cut_summed(user, number, short)
+            retype(self.graph, self.places, [*changed, *self.needed, *readers])
             self.graph.eliminate_dead_code()
+            count = self._counted()  # which no other node may read
         self.graph.guards = tuple(g for g in self.graph.guards if name not in shapes.names(g.left - g.right))
-        return {name: DataSize(self.count, self.size)}
+        return {name: DataSize(count, self.size)}
+
+    def _narrow(self, node: Node, number: Dim, short: set[Node]) -> None:
+        """Compute of a value only what its readers need."""
+        read, axis, kwargs = self._along(node), self.needed[node], dict(node.kwargs)
+        cut = {n: self._cut(n, a, number, node) for n, a in read.items() if n not in short and n not in self.needed}
+        if "shape" in node.bound:
+            shape = list(node.type.shape)
+            shape[axis] = number
+            kwargs["shape"] = tuple(shape)
+        self.graph._store.assign(node, map_nodes(node.args, lambda n: cut.get(n, n)), stored_kwargs(kwargs))
+
+    def _cut_summed(self, product: Node, number: Dim, short: set[Node]) -> None:
+        """Cut the operand of a product that is not short."""
+        axes = self._summed_axes(product)
+        if axes is not None and any(operand in short for operand in product.args):
+            pairs = zip(product.args, axes)
+            args = tuple(n if n in short else self._cut(n, axis, number, product) for n, axis in pairs)
+            self.graph._store.assign(product, args, product._kwargs)
 
     def _shorten(self, node: Node, number: Dim, short: set[Node]) -> None:
         axis, kwargs, args = self.tails[node].axis, dict(node.kwargs), list(node.args)
-        if node is self.places:
-            kwargs["size"] = number
-        elif node.target.kind == "pointwise":
+        if node.target.kind == "pointwise":
             below = axis - node.type.rank
             for place, operand in enumerate(args):
-                if _has(operand, below, self.size) and operand not in short:
+                if _has(operand, below, self.size) and operand not in short and operand not in self.needed:
                     args[place] = self._cut(operand, operand.type.rank + below, number, node)
+        elif node is self.places:
+            kwargs["size"] = number
         elif node.target.name == "take" and args[1] not in short:
             args[1] = self._cut(args[1], args[1].type.rank - 1, number, node)
-        elif "shape" in node.bound:
+        elif node.target.kind == "view" and args[0] in self.tails and args[0] not in short:
+            args[0] = self._cut(args[0], self.tails[args[0]].axis, number, node)
+        if node.target.kind == "view" and "shape" in node.bound:
             shape = list(node.type.shape)
             shape[axis] = number
             kwargs["shape"] = tuple(shape)
@@ -341,7 +464,7 @@ class _Selection:
 
     def _cut(self, operand: Node, axis: int, number: Dim, reader: Node) -> Node:
         """The first elements of an array, for a reader that needs no more."""
-        with self.graph.inserting_before(reader):
+        with self.graph.inserting_before(reader), self.graph.with_origin(reader):
             if _counts(operand):
                 attributes = {"start": 0, "stop": number, "dtype": operand.type.dtype.name}
                 return self.graph.call_function(lookup("arange"), (), attributes)
@@ -351,20 +474,46 @@ class _Selection:
         """Redirect a read at a position after the count to the element that stays there; a position that
         is out of range is an error as before."""
         values, index = reader.args
-
-        def call(name: str, *args: Any, **attributes: Any) -> Node:
-            return self.graph.call_function(lookup(name), args, attributes)
-
-        def size(value: Dim) -> Any:
-            return call("full", shape=(), value=value, dtype="i64") if shapes.names(value) else value
-
-        with self.graph.inserting_before(reader):
-            whole = size(self.size)
+        call = self._call
+        with self.graph.inserting_before(reader), self.graph.with_origin(reader):
+            whole = self._number(self.size)
             place = call("where", call("lt", index, 0), call("add", index, whole), index)
             there = call("logical_and", call("ge", place, 0), call("lt", place, whole))
-            place = call("minimum", place, size(shapes.normalize(number - 1)))
+            place = call("minimum", place, self._number(shapes.normalize(number - 1)))
             place = call("where", there, place, whole)
         self.graph._store.assign(reader, (values, place), reader._kwargs)
+
+    def _call(self, name: str, *args: Any, **attributes: Any) -> Node:
+        return self.graph.call_function(lookup(name), args, attributes)
+
+    def _number(self, value: Dim) -> Any:
+        """A size as an operand."""
+        return self._call("full", shape=(), value=value, dtype="i64") if shapes.names(value) else value
+
+
+class _Prefix(_Selection):
+    """The positions below a number, and everything computed from the mask of these."""
+
+    beyond = False
+
+    def _count(self) -> Node | None:
+        return _first_places(self.places)
+
+    def _counted(self) -> Node:
+        number, size = self.count, self.size
+        with self.graph.inserting_before(self.places), self.graph.with_origin(self.places):
+            if self.places.target.symbol in ("<=", ">="):
+                last = self._call("minimum", number, self._number(shapes.normalize(size - 1)))
+                return self._call("relu", self._call("add", last, 1))
+            return self._call("relu", self._call("minimum", number, self._number(size)))
+
+    def _is_at_most(self, value: Any) -> bool:
+        return super()._is_at_most(value) and self.places.target.symbol in ("<", ">")
+
+    def _pays(self, short: set[Node]) -> bool:
+        """Whether a product is computed in part: loops of other values leave out what a mask excludes by themselves."""
+        users = {user for node in short for user in node.users}
+        return any(n.op == "call_function" and n.target.kind == "contraction" for n in (*self.needed, *users))
 
 
 #: What is equal of a result, by the name of an op or its kind.
@@ -372,12 +521,19 @@ _RULES: Mapping[str, Callable[[_Selection, Node], _Tail | None]] = {
     "pointwise": _Selection._pointwise,
     "reduction": _Selection._reduction,
     "scan": _Selection._scan,
-    "reshape": _Selection._reshape,
-    "expand": _Selection._expand,
-    "permute": _Selection._permute,
+    "view": _Selection._view,
     "take": _Selection._take,
     "sort": _Selection._sort,
 }
+
+
+def _first_places(node: Node) -> Node | None:
+    """The number that bounds the places at which a mask is true: ``arange(n) < number``; None for others."""
+    if node.op != "call_function" or node.target.symbol not in ("<", "<=", ">", ">=") or node.type.rank != 1:
+        return None
+    one, other = node.args if node.target.symbol in ("<", "<=") else node.args[::-1]
+    is_number = isinstance(other, Node) and other.type.rank == 0 and other.type.dtype.name == "i64"
+    return other if is_number and _counts(one) else None
 
 
 def _count_of(mask: Node) -> Node | None:

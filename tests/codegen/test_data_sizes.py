@@ -195,3 +195,66 @@ def test_random_programs(seed: int, tmp_path: Path) -> None:
     for one, other in zip(*parts, strict=True):
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+# -- the positions below a number ------------------------------------------------------------------
+def _attention(q: Any, keys: Any, values: Any, n: Any) -> Any:
+    scores = q @ keys[:n].T
+    return passes_softmax(scores) @ values[:n]
+
+
+def passes_softmax(x: Any) -> Any:
+    return fx.nn.functional.softmax(x, -1)
+
+
+def _rows(q: Any, keys: Any, values: Any, n: Any) -> Any:
+    hidden = np.tanh(keys[:n] @ q.T)
+    return hidden.sum(0), np.sqrt(abs(hidden)).max(), np.where(np.arange(300) < n, (values * 2).sum(1), 0).sum()
+
+
+def _heads(q: Any, keys: Any, values: Any, n: Any) -> Any:
+    k, v = (a[:n].reshape(-1, 2, 4).transpose(1, 0, 2) for a in (keys, values))
+    scores = q.reshape(-1, 2, 4).transpose(1, 0, 2) @ k.transpose(0, 2, 1) / np.float32(2)
+    seen = np.arange(300)[:n] <= n - 2
+    return passes_softmax(np.where(seen, scores, np.float32(-1e9))) @ v
+
+
+def _masked(q: Any, keys: Any, values: Any, n: Any) -> Any:
+    mask = n >= np.arange(300)
+    whole = np.where(mask[:, None], values, 1)
+    products = np.where(mask, q @ keys.T, 0)
+    return products @ np.where(mask[:, None], values, 0), whole, products.sum(-1)
+
+
+def _kept(q: Any, keys: Any, values: Any, n: Any) -> Any:
+    scores = q @ keys.T
+    total = np.where(np.arange(300) < n, scores, 0).sum(-1)
+    return scores, total, (keys @ keys.T)[:n].sum(), scores[:, :n] @ values[:n]
+
+
+@pytest.mark.parametrize("program", [_attention, _rows, _heads, _masked, _kept])
+def test_of_the_first_positions_as_much_is_computed(program: Callable[..., Any]) -> None:
+    """Numbers that are too large or count from the end, and what is not read may be anything."""
+    rng = np.random.default_rng(0)
+    q, keys, values = (rng.standard_normal((n, 8), np.float32) for n in (2, 300, 300))
+    module = fx.symbolic_trace(program, q, keys, values, "i64[]")
+    compiled = fx.compile(module, backend="c")
+    (text, *_) = compiled.program.sources.values()
+    assert re.search(r"^    k\d\w*\(.*n_.*// \w+: f32\[.*n_|matmul: f32\[.*n_", text, re.MULTILINE), "no product is cut"
+    for n in (1, 2, 17, 299, 300, 301, 1000, -1, -20):
+        given = [a.copy() for a in (keys, values)]
+        if program is not _kept and program is not _masked and program is not _rows:
+            for a in given:
+                a[n if n >= 0 else 300 + n :] = np.nan
+        expected = program(q, *given, n)
+        found = compiled(q, *given, np.array(n))
+        for one, other in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5, err_msg=str(n))
+
+
+def test_other_products_take_all_positions() -> None:
+    def unmasked(x: Any, y: Any, n: Any) -> Any:
+        return np.where(np.arange(300) < n, x, 0) @ y  # what is infinite in y makes it NaN
+
+    module = fx.symbolic_trace(unmasked, "f32[2,300]", "f32[300,8]", "i64[]")
+    assert with_data_sizes(module)[0] is module

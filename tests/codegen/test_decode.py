@@ -17,6 +17,7 @@ from fxlite.backend import KernelInfo
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import planned_calls
 from fxlite.codegen.program.program import optimize
+from tutorials import chat
 
 
 class Attention(nn.Module):
@@ -106,3 +107,58 @@ def test_steps_agree_with_the_module() -> None:
     for token in (3, 1, 4, 1, 5):
         np.testing.assert_allclose(function(np.array(token)), program(np.array(token)), rtol=1e-4, atol=1e-5)
     assert function.graph_module.get_buffer("position") == 5
+
+
+class Slots(nn.Module):
+    """Writes rows of which some, or all, may be outside of the buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", np.zeros((300, 4), np.float32))
+        self.register_buffer("columns", np.zeros((2, 300, 3), np.float32))
+
+    def forward(self, x: Any, y: Any, place: Any) -> Any:
+        self.rows[place : place + 1] = x
+        self.columns[:, place : place + 2] = y
+        self.rows[:place] *= 2
+        return self.rows.sum() + self.columns.sum()
+
+
+def test_a_write_into_a_state_computes_the_part_that_it_changes() -> None:
+    program = Slots()
+    function = fx.compile(program, "f32[4]", "f32[3]", "i64[]", backend="c")
+    text = function.sources[f"{function.program.name}.c"]
+    kernels = [part.partition("\n}\n")[0] for part in text.split("static void k")[1:]]
+    writes = [part for part in kernels if "where" in part.partition("(")[0]]
+    assert len(writes) == 2 and all("const int64_t count = " in part and "< 300; ++" not in part for part in writes)
+    rng = np.random.default_rng(0)
+    for place in (0, 5, 298, 299, 300, 1000, -1, -2, -300, -301):
+        x, y = rng.standard_normal(4, np.float32), rng.standard_normal(3, np.float32)
+        function(x, y, np.array(place)), program(x, y, np.array(place))
+        for name in ("rows", "columns"):
+            np.testing.assert_array_equal(function.graph_module.get_buffer(name), getattr(program, name), str(place))
+
+
+def test_of_a_cache_as_much_is_read_as_is_filled() -> None:
+    """A prompt and single tokens, up to the last place of the cache; what is behind the last token may be anything."""
+    nn.init.manual_seed(2)
+    shape = chat.Shape(48, 64, 2, 4, 2, 40, 272)
+    program = chat.Llama(shape).eval()
+    function = fx.compile(program, "i64[T]", "f32[]", "f32[]", backend="c")
+    text = function.sources[f"{function.program.name}.c"]
+    products = [line for line in text.splitlines() if " * m = " in line and "272" in line]
+    assert not products and "< 272; ++" not in text
+    for module in (program, function.graph_module):
+        for layer in range(2):
+            module.get_buffer(f"layers.{layer}.attention.values")[...] = np.nan
+    numbers = np.float32(0), np.float32(0)
+    rng = np.random.default_rng(0)
+    for count in (7, 1, 1, 250, 1, 12):
+        tokens = rng.integers(0, 40, count)
+        assert function(tokens, *numbers) == program(tokens, *numbers)
+    assert function.graph_module.get_buffer("position") == 272
+    for layer in range(2):
+        for name in ("keys", "values"):
+            path = f"layers.{layer}.attention.{name}"
+            one, other = function.graph_module.get_buffer(path), program.get_buffer(path)
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-4)
