@@ -50,22 +50,29 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
     ``place`` gives the array of a buffer."""
     *before, outermost = kernel.body
     path = list(_nest(outermost))
-    inner = path[-1].body if path else ()
-    if not inner or not isinstance(inner[-1], Store) or inner[-1].accumulate:
+    stores = [statement for statement in (path[-1].body if path else ()) if isinstance(statement, Store)]
+    if not stores or any(store.accumulate or store.buffer != stores[0].buffer for store in stores):
         return None
-    store, known = inner[-1], dict[str, Expr]()
-    for statement in itertools.chain.from_iterable(loop.body[:-1] for loop in path):
-        if not isinstance(statement, Let):
+    known = dict[str, Expr]()
+    for statement in itertools.chain.from_iterable(loop.body if loop is path[-1] else loop.body[:-1] for loop in path):
+        if isinstance(statement, Let):
+            known[statement.name] = _inlined(statement.value, known)
+        elif statement not in stores:
             return None
-        known[statement.name] = _inlined(statement.value, known)
-    value = _inlined(store.value, known)
-    computed = [*known.values(), value]
-    conditions = list[Expr]()
-    while isinstance(value, Apply) and value.function == "where":
-        conditions.append(value.args[0])
-        value = value.args[2]
-    if not isinstance(value, Load) or value.index != store.index or value.guard is not None or not conditions:
-        return None
+    computed, conditions, moved = [*known.values()], list[Expr](), list[Stmt]()
+    old = ""
+    for store in stores:
+        value = _inlined(store.value, known)
+        computed.append(value)
+        chosen = len(conditions)
+        while isinstance(value, Apply) and value.function == "where":
+            conditions.append(value.args[0])
+            value = value.args[2]
+        if not isinstance(value, Load) or value.index != store.index or value.guard is not None:
+            return None
+        if len(conditions) == chosen or (old := old or value.buffer) != value.buffer:
+            return None
+        moved.append(Store(old, store.index, Load(value.dtype, store.buffer, store.index)))
     for depth, loop in enumerate(path):
         bounds = _bounds(loop.var, [inside.var for inside in path[depth:]], conditions)
         if bounds is not None and _fails_alike(loop.var, computed, conditions):
@@ -86,14 +93,13 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
         size = Let(names[1], expr.index_value(end - first))
     variable = Var(loop.var.name, count)
     env = {loop.var: first + Index.of(variable)}
-    moved = Store(value.buffer, store.index, Load(value.dtype, store.buffer, store.index))
-    copied: Stmt = moved
+    copied = tuple(moved)
     for around in path[:depth:-1]:
-        copied = replace(around, body=(copied,))
-    has_copy = place(value.buffer) != place(store.buffer)
+        copied = (replace(around, body=copied),)
+    has_copy = place(old) != place(stores[0].buffer)
     if has_copy and not all(isinstance(statement, Let) for statement in before):
         return None  # other loops store other parts of the array
-    parts = [replace(loop, var=variable, body=substituted(b, env)) for b in (loop.body, (copied,))[: 1 + has_copy]]
+    parts = [replace(loop, var=variable, body=substituted(b, env)) for b in (loop.body, copied)[: 1 + has_copy]]
     body: tuple[Stmt, ...] = (here, size, *parts)
     for around in reversed(path[:depth]):
         body = (replace(around, body=(*around.body[:-1], *body)),)
@@ -101,7 +107,7 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
     if depth == 0 and not any(isinstance(statement, For) for statement in before):  # `count` is known outside of loops
         each = work // extent
         work = (each if each.is_polynomial else Index.of(max(work.terms.values()))) * count
-    return ChangedPart(replace(kernel, body=(*before, *body), work=work), value.buffer, has_copy)
+    return ChangedPart(replace(kernel, body=(*before, *body), work=work), old, has_copy)
 
 
 def _nest(statement: Stmt) -> Iterator[For]:

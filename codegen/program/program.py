@@ -199,10 +199,8 @@ class Program:
         """Whether each size that depends on values is known before a group needs it."""
         made = {node: number for number, found in enumerate(self.groups) for node in found.stored}
         known = {name: made.get(self.memory(s.count), len(self.groups)) for name, s in self.data_sizes.items()}
-        for number, found in enumerate(self.groups) if known else ():
-            types = [n.type for n in (*found.inputs, *found.members) if isinstance(n.type, TensorType)]
-            needed = [name for type in types for name in shapes.names(type.shape) if name in known]
-            if any(known[name] >= number for name in needed):
+        for number, found in enumerate(self.groups):
+            if any(known[name] >= number for name in _sizes_of(found, self.data_sizes)):
                 return False
         return all(number < len(self.groups) for number in known.values())
 
@@ -292,7 +290,7 @@ def plan(
                 stored[found.root] = stored.get(source, source)
             else:
                 kept.append(found)
-        kept = _shared_first(kept, stored) if not is_body else kept
+        kept = _shared_first(kept, stored, data_sizes) if not is_body else kept
         if not control:
             break
         more = taken_over(kept, stored, results, [*(writable or ()), *held], is_body, held)
@@ -367,7 +365,7 @@ def _apart(program: Program) -> frozenset[Node]:
     return frozenset(m for m in memories if m.op == "call_function" and m.type.rank and memories.count(m) == 1)
 
 
-def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
+def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node], sizes: Mapping[str, DataSize]) -> list[Group]:
     """The groups in an order in which a value that several modules read is computed before the first of
     them, unless it depends on that module: for instance a mask that all layers share, which the first one
     requested. The layers are then alike."""
@@ -376,7 +374,8 @@ def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[
     readers: dict[Node, list[Node]] = {root: [] for root in paths}
     sources: dict[Node, list[Node]] = {}
     for found in groups:
-        read = (made.get(stored.get(node, node)) for node in found.inputs)
+        counts = (sizes[name].count for name in _sizes_of(found, sizes))
+        read = (made.get(stored.get(node, node)) for node in (*found.inputs, *counts))
         sources[found.root] = [source for source in read if source is not None]
         for source in sources[found.root]:
             readers[source].append(found.root)
@@ -394,6 +393,12 @@ def _shared_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[
             order.insert(first, order.pop(at))
     by_root = {found.root: found for found in groups}
     return [by_root[root] for root in order]
+
+
+def _sizes_of(found: Group, sizes: Mapping[str, DataSize]) -> dict[str, None]:
+    """Those of the sizes that a group's values have."""
+    types = [n.type for n in (*found.inputs, *found.members) if sizes and isinstance(n.type, TensorType)]
+    return dict.fromkeys(name for type in types for name in shapes.names(type.shape) if name in sizes)
 
 
 def _module_path(found: Group) -> list[str]:

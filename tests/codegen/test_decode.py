@@ -162,3 +162,15 @@ def test_of_a_cache_as_much_is_read_as_is_filled() -> None:
             path = f"layers.{layer}.attention.{name}"
             one, other = function.graph_module.get_buffer(path), program.get_buffer(path)
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-4)
+
+
+def test_steps_of_single_tokens_know_the_filled_part_before_the_first_layer() -> None:
+    """The masks that layers share are computed where the number of filled places is known."""
+    shape = chat.Shape(48, 64, 3, 4, 2, 40, 272)
+    program = chat.Llama(shape).eval()
+    function = fx.compile(program, "i64[1]", "f32[]", "f32[]", backend="c")
+    text = function.sources[f"{function.program.name}.c"]
+    assert "< 272; ++" not in text and "for (int layer = 0; layer < 2; ++layer)" in text
+    numbers = np.float32(0), np.float32(0)
+    for token in (3, 1, 4, 1, 5):
+        assert function(np.array([token]), *numbers) == program(np.array([token]), *numbers)
