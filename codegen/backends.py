@@ -324,7 +324,7 @@ class CFunction:
         sizes = self.program.program.data_sizes
         if not sizes:
             return {}
-        counting = self.optimized.copy()
+        counting = self.program.program.module.copy()
         graph = counting.graph
         nodes = {node.name: node for node in graph.nodes}
         graph.interface = None
@@ -333,7 +333,10 @@ class CFunction:
         graph.eliminate_dead_code()
         with np.errstate(all="ignore"):
             counts = counting.run_flat(values)
-        return {name: int(count) + 1 for name, count in zip(sizes, counts)}
+        most = [
+            size.bound if type(size.bound) is int else int(count) + 1 for size, count in zip(sizes.values(), counts)
+        ]
+        return {name: min(int(count) + 1, bound) for name, count, bound in zip(sizes, counts, most)}
 
     @property
     def larger_weights(self) -> str:

@@ -174,3 +174,11 @@ def test_steps_of_single_tokens_know_the_filled_part_before_the_first_layer() ->
     numbers = np.float32(0), np.float32(0)
     for token in (3, 1, 4, 1, 5):
         assert function(np.array([token]), *numbers) == program(np.array([token]), *numbers)
+
+
+def test_a_profile_counts_what_is_filled() -> None:
+    shape = chat.Shape(48, 64, 2, 4, 2, 40, 272)
+    module = fx.symbolic_trace(chat.Llama(shape).eval(), "i64[1]", "f32[]", "f32[]")
+    found = passes.profile(module, np.array([1]), np.float32(0), np.float32(0), backend="c", repeat=2)
+    products = [row.bytes for row in found.rows if row.node.name.startswith("matmul") or "matmul" in row.name]
+    assert products and max(products) < 272 * 24
