@@ -124,7 +124,7 @@ class Llama(nn.Module):
         for layer in self.layers:
             x = layer(x, cos, sin, start)
         self.position += tokens.shape[0]
-        return self.output(self.norm(x[-1]))
+        return self.output(self.norm(x[-1:]))[0]
 
     def forward(self, tokens, temperature, coin):
         logits = self.logits(tokens)
