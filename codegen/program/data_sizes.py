@@ -107,6 +107,8 @@ class _Selection:
         self.tails: dict[Node, _Tail] = {}
         #: Other values, with the axis along which readers need only as many elements as of the positions.
         self.needed: dict[Node, int] = {}
+        #: The operands of these that are read along it, each with its own axis.
+        self.read: dict[Node, dict[Node, int]] = {}
 
     def _count(self) -> Node | None:
         return _count_of(self.places.args[0])
@@ -286,8 +288,9 @@ class _Selection:
         return short
 
     def _need(self, node: Node, short: set[Node]) -> int | None:
-        """The axis along which the readers of a value need no more elements than of the positions."""
-        if not (isinstance(node.type, TensorType) and node.users and node.target.has_body) or node.target.writes_part:
+        """The axis along which the readers of a value need no more elements than of the positions. Ops that may fail
+        for an element fail for those that nobody needs, too."""
+        if not node.users or not node.target.has_body or node.target.kind not in ("pointwise", "view", "contraction"):
             return None
         axes = [axis for axis, size in enumerate(node.type.shape) if shapes.equal(size, self.size)]
         if len(axes) != 1:
@@ -297,21 +300,19 @@ class _Selection:
             if user in short and user.target.kind == "pointwise":
                 read = self.tails[user].axis - user.type.rank + node.type.rank
             elif user in self.needed:
-                read = self._along(user).get(node)
+                read = self.read[user].get(node)
             else:
                 return None
             if read != axis:
                 return None
-        self.needed[node] = axis
-        found = self._along(node)
-        del self.needed[node]
-        return axis if found else None
+        self.read[node] = self._along(node, axis)
+        return axis if self.read[node] else None
 
-    def _along(self, node: Node) -> dict[Node, int]:
-        """The operands of a needed value that are read along its axis, each with its own axis; empty if an operand is
-        read there in another way."""
+    def _along(self, node: Node, axis: int) -> dict[Node, int]:
+        """The operands of a value that are read along an axis, each with its own axis; empty if one is read there in
+        another way."""
         space, index = loops_of(node.type)
-        variable, found, fits = space[self.needed[node]], dict[Node, int](), True
+        variable, found, fits = space[axis], dict[Node, int](), True
 
         def on_read(read: Node, at: MultiIndex) -> Load:
             nonlocal fits
@@ -362,7 +363,7 @@ class _Selection:
         if user in short:
             return kind != "pointwise" or bool(tail.axis - node.type.rank == self.tails[user].axis - user.type.rank)
         if user in self.needed:
-            return self._along(user).get(node) == tail.axis
+            return self.read[user].get(node) == tail.axis
         if kind == "contraction":
             return self._is_summed(node, user)
         if kind == "reduction" and name in COMBINATIONS:
@@ -418,7 +419,7 @@ class _Selection:
 
     def _narrow(self, node: Node, number: Dim, short: set[Node]) -> None:
         """Compute of a value only what its readers need."""
-        read, axis, kwargs = self._along(node), self.needed[node], dict(node.kwargs)
+        read, axis, kwargs = self.read[node], self.needed[node], dict(node.kwargs)
         cut = {n: self._cut(n, a, number, node) for n, a in read.items() if n not in short and n not in self.needed}
         if "shape" in node.bound:
             shape = list(node.type.shape)
@@ -509,6 +510,9 @@ class _Prefix(_Selection):
 
     def _is_at_most(self, value: Any) -> bool:
         return super()._is_at_most(value) and self.places.target.symbol in ("<", ">")
+
+    def _is_nonnegative(self, value: Any) -> bool:
+        return value is not self.count and super()._is_nonnegative(value)
 
     def _pays(self, short: set[Node]) -> bool:
         """Whether a product is computed in part: loops of other values leave out what a mask excludes by themselves."""

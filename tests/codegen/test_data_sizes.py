@@ -258,3 +258,19 @@ def test_other_products_take_all_positions() -> None:
 
     module = fx.symbolic_trace(unmasked, "f32[2,300]", "f32[300,8]", "i64[]")
     assert with_data_sizes(module)[0] is module
+
+
+def test_an_index_that_nobody_needs_may_be_out_of_range() -> None:
+    def looked_up(q: Any, keys: Any, places: Any, n: Any) -> Any:
+        mask = np.arange(300) < n
+        return np.where(mask, q @ keys[places].T, 0) @ np.where(mask[:, None], keys, 0)
+
+    rng = np.random.default_rng(0)
+    q, keys = (rng.standard_normal((n, 8), np.float32) for n in (2, 300))
+    places = np.arange(300)[::-1].copy()
+    compiled = fx.compile(fx.symbolic_trace(looked_up, q, keys, places, "i64[]"), backend="c")
+    np.testing.assert_allclose(compiled(q, keys, places, np.array(7)), looked_up(q, keys, places, 7), rtol=1e-4)
+    places[299] = 300
+    for program in (compiled, looked_up):
+        with pytest.raises(IndexError):
+            program(q, keys, places, np.array(7))
