@@ -44,7 +44,8 @@ def const_fold(
     Values of more than ``limit`` bytes are computed only if they are no larger than the weights that
     they are computed from (a permuted weight, for instance); values that merely repeat a smaller one
     (``expand``, ``full``, large views of these for elementwise ops), and large ones that are made
-    from a few numbers (``i <= j`` of two ``arange``), are not stored. Random ops and sizes with named
+    from a few numbers (``i <= j`` of two ``arange``), are not stored; constants that count upwards, of
+    which only masks and other positions are made, become calls of ``arange``. Random ops and sizes with named
     dims are not constant, nor are nodes
     for which ``skip_folding_node_fn`` is true, and nodes that depend on them. The folded
     buffers no longer follow the weights, so fold after training."""
