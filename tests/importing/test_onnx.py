@@ -272,6 +272,24 @@ def test_attributes_that_few_models_have() -> None:
     assert (quantized.tolist(), float(scale), int(point)) == ([0, 0, 0], 1.0, 0)
 
 
+def test_weights_are_read_at_computed_places() -> None:
+    """The data is a weight, and the index or the end of a slice is computed."""
+    table = RNG.standard_normal((400, 12)).astype(np.float32)
+    places = RNG.integers(0, 400, (5, 7, 1))
+    for op, index, expected in (
+        ("GatherND", places, table[places[..., 0]]),
+        ("GatherElements", places[:, :, 0], np.take_along_axis(table[:, :7], places[:, :, 0], 0)),
+        ("Gather", places, table[places]),
+        ("Slice", np.array([9]), table[3:9]),
+    ):
+        read = ["table", "start", "index"] if op == "Slice" else ["table", "index"]
+        nodes = [helper.make_node("Neg", ["x"], ["index"]), helper.make_node(op, read, ["y"])]
+        weights = {"table": table, "start": np.array([3])}
+        made = fx.from_onnx(model(nodes, [value("x", index.shape, I64)], [onnx.ValueInfoProto(name="y")], weights))
+        np.testing.assert_array_equal(made(-index), expected)
+        np.testing.assert_array_equal(fx.compile(made, backend="c")(-index), expected)
+
+
 def of_height(nodes: str) -> Any:
     """A model of ``x`` in which ``h`` is the height, as an integer, and ``f`` in float32."""
     return onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>

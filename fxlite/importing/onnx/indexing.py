@@ -20,6 +20,7 @@ def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = No
     """Before opset 10 the bounds are attributes. Bounds beyond the ends are clipped."""
     first = n["starts"] if starts is None else n.sizes(starts, "the starts")
     computed = is_traced(ends) and known_value(ends) is None and len(first) == 1  # of a result of such a size
+    x = n.proxy(x) if computed else x
     last = n["ends"] if ends is None else [ends.reshape(())] if computed else n.sizes(ends, "the ends")
     along = n["axes"] if axes is None else n.numbers(axes, "axes")
     along = list(range(len(first))) if along is None else along
@@ -104,6 +105,7 @@ def _same(a: Any, b: Any) -> bool:
 def gather_nd(n: Call, x: Any, index: Any) -> Any:
     batch = n["batch_dims"] or 0
     count = shape(index)[-1]
+    x = n.proxy(x) if is_traced(index) else x
     if isinstance(count, NamedDim):
         raise n.refuse(f"the last axis of the indices has the size {count}, and must be a number")
     lead = [_batch_index(shape(index)[:-1], a) for a in range(batch)]
