@@ -175,8 +175,7 @@ def _is_norm_of(term: Node, x: Node) -> bool:
 
 def _window(term: Node, like: Node | None = None) -> _Window:
     """The window of a convolution, or of an image beside one."""
-    if term.op != "call_function" or not term.target.is_convolution:
-        assert like is not None
+    if like is not None and not _is_branch(term, like):
         rank = len(_window(like).taps)
         return _Window(like.args[0], (1,) * rank, (1,) * rank, (0,) * rank)
     given = term.bound
@@ -184,6 +183,12 @@ def _window(term: Node, like: Node | None = None) -> _Window:
     steps, gaps = (tuple(per_axis(given[n], len(taps), n)) for n in ("stride", "dilation"))
     before = tuple(low for low, _ in padding_pairs(given["padding"], taps, steps, gaps))
     return _Window(given["x"], taps, gaps, before)
+
+
+def _is_branch(term: Node, widest: Node) -> bool:
+    """Whether a term is a convolution beside another one, not the image that both read, which may be a convolution,
+    too, nor its batch_norm."""
+    return term is not widest.args[0] and term.op == "call_function" and term.target.is_convolution
 
 
 # -- the merged sum --------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ def _one(merged: _Merged, given: Mapping[str, Any], read: Any) -> Any:
     """One convolution of the sum of the weights."""
     weight, bias = given["weight"], given.get("bias")
     for term, places in merged.parts:
-        if term.op == "call_function" and term.target.is_convolution:
+        if _is_branch(term, merged.widest):
             more, shift = read(term.bound["weight"]), read(term.bound["bias"])
         else:
             more, shift = _as_weight(term, merged.widest, read)

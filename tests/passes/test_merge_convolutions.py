@@ -132,6 +132,18 @@ def test_both_operands_are_the_same_convolution() -> None:
     _merged(program, _weight(1, 4, 5, 5))
 
 
+@pytest.mark.parametrize("shape, groups", [((4, 1, 3, 3), 4), ((4, 2, 3, 3), 2), ((4, 4, 1, 1), 1)])
+def test_the_image_is_a_convolution_itself(shape: tuple[int, ...], groups: int) -> None:
+    """As in DaViT and RepViT: a part of the sum is the image, and its own weight is none of the branches'."""
+    first, w, v = _weight(*shape), _weight(4, 1, 3, 3), _weight(4, 1, 1, 1)
+
+    def program(x: Any) -> Any:
+        y = F.conv2d(x, first, padding=shape[-1] // 2, groups=groups)
+        return F.conv2d(y, w, padding=1, groups=4) + F.conv2d(y, v, groups=4) + y
+
+    assert calls(_merged(program, _weight(2, 4, 6, 6))) == ["conv2d", "conv2d"]
+
+
 def test_sums_of_many_terms() -> None:
     """Far more than Python's functions may call each other."""
     w, v = _weight(4, 1, 3, 3), _weight(4, 1, 1, 1)
