@@ -23,7 +23,8 @@ f32[1000,1000]: 1.2 ms by local arrays, 0.25 ms without).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, Store, fresh_local
 from fxlite.codegen.kernel.nest import Nest
@@ -76,7 +77,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
 
     squares = nest.within([*_ordered([v for v in space[:-1] if v is not row], blocks[column]), blocks[row]])
     squares.levels[-1] += [size for size in sizes.values() if isinstance(size, Let)]
-    if isinstance(value, Load) and _is_copied(value, flatten(store, nest.shapes[output]), row, column):
+    if isinstance(value, Load) and _is_copied(value, rows, flatten(store, nest.shapes[output]), row, column):
         (down, across), env = square()
         moved = Store(output, tuple(i.substitute(env) for i in store), expr.substitute_index(value, env))
         squares.levels[-1].append(For(across, (For(down, (moved,), "serial"),), "transpose"))
@@ -105,10 +106,12 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     return squares.finish([])
 
 
-def _is_copied(load: Load, place: Index, row: Var, column: Var) -> bool:
+def _is_copied(load: Load, rows: Collection[Any], place: Index, row: Var, column: Var) -> bool:
     """Whether squares are stored as they are loaded, with adjacent elements along the column: then no local array holds
-    them. Rows of small numbers are stored faster from one, as whole vectors."""
-    return load.dtype.itemsize >= 4 and place.coefficient(column) == 1 and place.coefficient(row) is not None
+    them. Rows of small numbers are stored faster from one, as whole vectors. If the load is not among the ``rows``, one
+    of its indices is."""
+    moves = load.guard is None and (load.buffer, load.index) in rows and load.dtype.itemsize >= 4
+    return moves and place.coefficient(column) == 1 and place.coefficient(row) is not None
 
 
 def _is_long(variable: Var) -> bool:

@@ -76,6 +76,14 @@ def test_squares_that_are_only_moved_need_no_local_array() -> None:
         assert source.count("copy_transposed_double(") == 1
 
 
+def test_an_index_is_transposed_and_not_what_it_reads() -> None:
+    """As the windows of an image that are taken one axis after the other, and the two axes turned round."""
+    rng = np.random.default_rng(6)
+    x, places = rng.normal(size=(3, 50, 64)), rng.integers(0, 50, (40, 36))
+    agree(lambda x, places: x[:, places.T, 5], x, places)
+    agree(lambda x, places: np.take(np.take(x, places, 1), places, 3).transpose(1, 3, 0, 4, 2)[:3, :3], x, places)
+
+
 @pytest.mark.parametrize("shape", [(4000, 3), (3, 4000), (20, 20)])
 def test_few_rows_stay_loops(shape: tuple[int, ...]) -> None:
     assert not copied(lambda x: x.T, np.zeros(shape))
