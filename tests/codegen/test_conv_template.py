@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fxlite as fx
 from fxlite import ops
 from fxlite.codegen.c.conv import conv, conv_panels, conv_plan, conv_walk
 from fxlite.codegen.c.conv.conv_plan import winograd_tile
@@ -236,6 +237,10 @@ def channels_last_cases() -> list[Case]:
         Case("float", 33, 33, (5, 7), (1, 2), (6, 9, 6, 9), (3, 3), 33, (1, 11, 19), True, False),
         Case("float", 16, 16, (3, 3), (4, 4), same, (2, 6), 16, None, True, True),
         Case("double", 9, 9, (9, 6), (2, 3), (4,) * 4, (1, 2), 9, (1, 12, 23), True, True),
+        # taps that mostly lie in the padding
+        Case("float", 40, 20, (3, 3), (1, 1), (5,) * 4, (5, 5), 1, (2, 7, 23), True, False),
+        Case("float", 1024, 17, (2, 2), (1, 1), (3,) * 4, (3, 3), 1, (1, 3, 4), True, True),
+        Case("float", 144, 66, (3, 2), (2, 1), (4, 30, 4, 30), (4, 30), 2, None, True, True),
         # Winograd's: in place, read or stored channels last alone
         Case("float", 48, 40, (3, 3), (1, 1), same, (1, 1), 1, (2, 9, 14), True, True),
         Case("float", 32, 33, (3, 3), (1, 1), (1, 0, 2, 3), (1, 1), 1, (1, 13, 7), True, False),
@@ -538,3 +543,34 @@ def test_images_one_pixel_wide() -> None:
         return ops.clip(y * 0.5, -1, 1)
 
     agree(one_wide, rng.standard_normal((1, 4, 8, 1)).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "channels, size, weight, options",
+    [
+        (64, (9, 11), (40, 64, 3, 3), {"padding": 8, "dilation": 8}),  # most of a row
+        (64, (5, 5), (40, 64, 3, 3), {"padding": 7, "dilation": 7}),  # all but the middle
+        (256, (6, 40), (33, 256, 3, 3), {"padding": 6, "dilation": 6}),  # runs in parts, several tiles in a row
+        (1024, (5, 6), (32, 1024, 3, 3), {"padding": 4, "dilation": 4}),  # pixels 4 KiB apart
+        (64, (12, 9), (40, 32, 3, 5), {"padding": ((0, 9), (5, 11)), "dilation": (4, 5), "groups": 2}),
+        (96, (12, 12), (32, 96, 3, 2), {"padding": (6, 5), "dilation": (6, 5), "stride": (2, 1)}),
+        (64, (1, 50), (40, 64, 1, 5), {"padding": (0, 40), "dilation": (1, 20)}),  # a row
+        (64, (4, 6), (40, 64, 4, 3), {"padding": ((9, 9), (2, 2)), "dilation": (3, 1)}),
+        (64, (3, 4), (40, 64, 2, 2), {"padding": 20, "dilation": 30}),  # some rows of the result read nothing
+    ],
+)
+def test_taps_in_the_padding_are_left_out(channels: int, size: tuple[int, int], weight: Any, options: Any) -> None:
+    """Those of a dilated kernel may lie far apart."""
+    rng = np.random.default_rng(0)
+    w, b = rng.standard_normal(weight, np.float32), rng.standard_normal(weight[0], np.float32)
+    x = rng.standard_normal((2, *size, channels), np.float32)
+
+    def program(x: Any) -> Any:
+        return np.maximum(ops.conv2d(x, w, b, layout="NHWC", **options), 0)
+
+    agree(program, x)
+    agree(lambda x: ops.conv2d(x, w, b, **options), np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+    for types in (x, f"f32[B,{size[0]},{size[1]},{channels}]", f"f32[2,H,W,{channels}]"):
+        compiled = fx.compile(program, types)
+        compare("C", compiled(x), program(x))
+        assert "What lies in the padding is left out" in "".join(compiled.sources.values())

@@ -14,20 +14,34 @@ columns.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, input_planes, is_pointwise, number, plan_of, reads_pairs
+from fxlite.codegen.c.conv.conv_plan import (
+    SEGMENT,
+    USUAL_SIZE,
+    ConvSpec,
+    input_planes,
+    is_pointwise,
+    known,
+    number,
+    plan_of,
+    reads_pairs,
+)
 from fxlite.codegen.c.conv.conv_walk import COPIED, Axis, Walk, conv_function, fetch, finish, finish_joined, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES, PACKED_BLOCK, PAIR_BYTES, panel_columns
 from fxlite.codegen.c.product.gemm_walk import MOST_TILES
 from fxlite.codegen.kernel.builder import Pointer, Rendered, Size, bare, divide_up, smaller, symbol
-from fxlite.scalar.index import Index
+from fxlite.scalar.index import Index, extremum
 
 TURNED = SEGMENT + 16
 """Row length of the transposed tile: a whole square may be written from the last pixel on."""
 FEW_PIXELS = 4
 """The most pixels of a row for which storing their sums one by one takes less time than transposing a square."""
+
+MOST_KEPT = 0.9
+"""The part of a dilated kernel's products up to which it is faster to leave out those with zeros."""
 
 
 class Panels(Walk):
@@ -168,6 +182,11 @@ class Taps(Panels):
         self.picks = self.pairs and self.taps == 1 and strided and not spec.x_last
         self.stride = (1, 1) if self.picks else spec.stride
 
+    @property
+    def skips(self) -> bool:
+        """Whether what lies in the padding is left out."""
+        return False
+
     def note(self) -> str:
         spec = self.spec
         layouts = (
@@ -193,11 +212,11 @@ class Taps(Panels):
         # The pixels of a tile would all map to one set of the cache.
         shares_set = spec.x_last and self.pixel * across * self.item % 4096 == 0
         rounds = self.pairs and (shares_set or not spec.x_is_bf16)
-        self.padded = any(spec.padding) or rounds
+        self.padded = shares_set if self.skips else any(spec.padding) or rounds
         self.image_h, self.image_w = self.h, self.w
         self.pixel += 16 * (shares_set and self.padded)
         self.name_result()
-        self.name_image(self.padded, self.stride, "padded_w" if spec.x_last else "pitch")
+        self.name_image(self.padded, self.stride, "padded_w" if spec.x_last else "pitch", not self.skips)
         self.pitch = self.image_w * self.pixel
         self.plane = Index.of(1) if spec.x_last else self.image_h * self.pitch
         self.declare_taps(self.pitch, lambda column: column * self.pixel)
@@ -215,7 +234,8 @@ class Taps(Panels):
         self.body.assign(f"{self.word} *const padded", str(self.free))
         if self.spec.x_last:
             done = "rounded to bf16, with" if self.pairs and not self.spec.x_is_bf16 else "with"
-            self.copy_rows(f"The images {done} zeros around them.", self.pitch, self.pad_row)
+            done += " space between their pixels" if self.skips else " zeros around them"
+            self.copy_rows(f"The images {done}.", self.pitch, self.pad_row)
         elif self.pairs:
             self.pad_pairs()
         else:
@@ -245,7 +265,7 @@ class Taps(Panels):
         """Copy so many pixels of a row, with its zeros."""
         spec = self.spec
         kind = "bf16" if spec.x_is_bf16 else "pairs" if self.pairs else self.ctype
-        self.body.call(f"pad_row_{kind}", pixels, spec.c, row, spec.padding[1], self.image_w, self.pixel, target)
+        self.body.call(f"pad_row_{kind}", pixels, spec.c, row, self.left, self.image_w, self.pixel, target)
 
     def declare_image(self, n: Index, group: Index) -> None:
         spec = self.spec
@@ -337,19 +357,39 @@ class RunTaps(Taps):
         spec = self.spec
         inputs = number(spec.group_inputs)
         joined = spec.groups == 1 and self.pixel == inputs and (spec.dilation[1] == 1 or spec.s == 1)
+        joined = joined and not self.skips
         self.runs, self.length = (spec.r, spec.s * inputs) if joined else (self.taps, inputs)
-        if self.length > PACKED_BLOCK:  # a block is a part of a run
+        if self.length > PACKED_BLOCK or self.skips:  # a block is a part of a run
             self.parts = -(-self.length // PACKED_BLOCK)
             self.blocks = self.runs * self.parts
         else:  # or several whole runs
             self.parts = 1
             self.blocks = -(-self.runs // (PACKED_BLOCK // self.length))
+        if self.skips:  # each is read by itself
+            self.distances("run", "", [Index.of(0)])
+            return
         comment = "Where the runs of a kernel begin, counted from its first pixel."
         self.distances("run", comment, self.kernel_places(row, column, 1 if joined else spec.s))
 
+    @functools.cached_property
+    def skips(self) -> bool:
+        """Whether each tap is multiplied by those pixels alone that it reads from the image and not from the padding,
+        which is not stored then. If the taps of a kernel are far apart, that saves much of the work."""
+        spec = self.spec
+        if spec.stride[1] != 1 or not any(spec.padding) or spec.depth <= PACKED_BLOCK:
+            return False
+        kept = 1.0
+        for a, (taps, size) in enumerate(zip((spec.r, spec.s), (spec.h, spec.w))):
+            outputs, extent = known(spec.output_size()[a], USUAL_SIZE), known(size, USUAL_SIZE)
+            step, gap, before = spec.stride[a], spec.dilation[a], spec.padding[a]
+            read = sum(0 <= o * step + t * gap - before < extent for t in range(taps) for o in range(outputs))
+            kept *= read / (taps * outputs)
+        return max(spec.dilation) > 1 and kept < MOST_KEPT
+
     def note(self) -> str:
         note = f"{super().note()}\nPixels are read in runs of {self.length}"
-        return f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
+        note = f"{note}, in {self.blocks} blocks." if self.blocks > 1 else f"{note}."
+        return f"{note}\nWhat lies in the padding is left out." if self.skips else note
 
     def declare_tile(self) -> None:
         if self.is_narrow:
@@ -389,7 +429,7 @@ class RunTaps(Taps):
             return
         with body.loop("tile_0", end, start, step=MOST_TILES) as tile_0:
             at_once = body.let("at_once", smaller(end - tile_0, MOST_TILES))
-            body.declare(f"{self.ctype} sums{size}")
+            body.put(f"{self.ctype} sums{size}{' = {0}' if self.skips else ''};")
             with body.loop("part", self.blocks) as part:
                 self.multiply_block(part, tile_0, at_once, tiles)
             with body.loop("t", at_once) as t:
@@ -400,7 +440,7 @@ class RunTaps(Taps):
     def multiply_block(self, part: Index, tile_0: Index, at_once: Index, tiles: Index) -> None:
         """Print the products of a block of K for so many tiles."""
         body = self.body
-        if self.parts > 1:
+        if self.parts > 1 or self.skips:
             run, runs, turn = part // self.parts, Index.of(1), part % self.parts
             k_0 = body.let("k_0", turn * self.length // self.parts)
             depth = Index.of(self.length // self.parts)
@@ -415,10 +455,28 @@ class RunTaps(Taps):
             block = f"{first + steps * self.width}, {bare(steps)}, {self.width * self.item}, {bare(t)}, {bare(at_once)}"
             body.assign("const struct ahead ahead", f"part_ahead({block})")
             row, ow_0, pixels = self.place(tile_0 + t, tiles)
-            step = Index.of(self.stride[1] * self.pixel)
-            pixel = self.image + (row * self.stride[0] * self.pitch + ow_0 * step + k_0)
-            operands = pixels, self.columns, runs, Pointer("run") + run, depth, pixel, step, first
-            body.call(f"sum_runs_{self.ctype}", *operands, "ahead", f"{bare(part)} > 0", f"sums[{bare(t)}]")
+            step, sums = Index.of(self.stride[1] * self.pixel), Pointer(f"sums[{bare(t)}]")
+            if self.skips:
+                table, more = Pointer("run"), "1"
+                begin, pixels, place = self.inside_image(row, ow_0, pixels, run)
+                pixel, sums = self.image + (place + k_0), sums + begin * self.width
+            else:
+                table, more = Pointer("run") + run, f"{bare(part)} > 0"
+                pixel = self.image + (row * self.stride[0] * self.pitch + ow_0 * step + k_0)
+            operands = pixels, self.columns, runs, table, depth, pixel, step, first
+            body.call(f"sum_runs_{self.ctype}", *operands, "ahead", more, sums)
+
+    def inside_image(self, row: Index, ow_0: Index, pixels: Index, tap: Index) -> tuple[Index, Index, Index]:
+        """The pixels of a tile under which a tap reads the image: the first, their number, and the place it reads. A
+        tile without any is left out."""
+        spec, body, (top, left, _, _) = self.spec, self.body, self.spec.padding
+        image_row = body.let("image_row", row * spec.stride[0] + tap // spec.s * spec.dilation[0] - top)
+        column = ow_0 + tap % spec.s * spec.dilation[1] - left  # no name stands for it: those are never negative
+        begin = body.let("begin", extremum("max", -column, 0))
+        count = body.let("count", smaller(pixels, spec.w - column) - begin, "int")
+        name = bare(image_row)
+        body.put(f"if ({name} < 0 || {name} >= {bare(spec.h)} || {bare(count)} <= 0) continue;")
+        return begin, count, image_row * self.pitch + (column + begin) * self.pixel
 
     def place(self, tile: Index, tiles: Index) -> tuple[Index, Index, Index]:
         """The output row of a tile, its first pixel, and its number of pixels."""

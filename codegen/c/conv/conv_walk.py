@@ -69,7 +69,7 @@ class Walk:
         self.meanings: dict[Atom, Index] = {}
         self.image_h, self.image_w = spec.h, spec.w  # of an image, or of its copy
         self.first_image, self.images = Index.of(0), spec.n  # of the images that are copied at once
-        self.top = spec.padding[0]  # rows of a copy above the image
+        self.top, self.left = spec.padding[:2]  # zeros of a copy above the image, and beside it
         self.products = divide_up(spec.k * spec.group_inputs * self.taps, faster)  # per pixel
         self.weight = Pointer(spec.weight)  # in the layout that the tiles read
         self.free = Pointer("workspace")  # after the weights that are packed in each call
@@ -211,10 +211,12 @@ class Walk:
             yield variables
         self.body.comment("The convolution.")
 
-    def name_image(self, copied: bool, stride: tuple[int, int], width: str = "padded_w") -> None:
-        """Define names for the height and the width of an image, or of its copy with padding if there is one,
-        which covers what the kernels reach."""
-        if copied:
+    def name_image(self, copied: bool, stride: tuple[int, int], width: str = "padded_w", around: bool = True) -> None:
+        """Define names for the height and the width of an image, or of its copy with padding ``around`` it if there is
+        one, which covers what the kernels reach."""
+        if not around:
+            self.top = self.left = 0
+        elif copied:
             reach = self.spec.reach
             self.image_h = self.name("padded_h", self.out_h * stride[0] + (reach[0] - 1))
             self.image_w = self.name(width, self.out_w * stride[1] + (reach[1] - 1))
