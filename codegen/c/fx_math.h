@@ -335,32 +335,35 @@ FX_FN float fx_exp_polynomial(float r) {
     return 1.0f + (r + r * r * p);
 }
 
-/* 2^n for -126 <= n <= 127 */
+/* 2^n for -126 <= n <= 127, of which the lowest 9 bits count, as rounders have them, too */
 FX_FN float fx_power_of_two(uint32_t n) { return fx_float_from_bits((n + 127u) << 23); }
 
-/* x 2^n for -252 <= n <= 254; it rounds once if 1/2 < x < 2 */
-FX_FN float fx_scale(float x, uint32_t n) {
-    uint32_t half = (uint32_t)((int32_t)n >> 1);
-    return x * fx_power_of_two(half) * fx_power_of_two(n - half);
+/* p 2^n for a power p 2^n of which x is the exponent, with 1/2 < p < 2; where x is beyond the bound,
+   the power is 0 or infinite. An addition to the bits of p moves its exponent by n and 64 towards
+   that of 1, so that it is in range, and a product by 64 back: it rounds once. The lowest 9 bits of
+   n count. */
+FX_FN float fx_exp_scaled(float p, uint32_t n, float x, float bound) {
+    uint32_t moved = ((fx_bits_f32(x) & 0x80000000u) >> 1) - (64u << 23);
+    float y = fx_float_from_bits(fx_bits_f32(p) + (n << 23) + moved);
+    y *= fx_float_from_bits((127u << 23) - moved);
+    y = x < -bound ? 0.0f : y;
+    return x <= bound ? y : x * FX_INF; /* NaN for NaN */
 }
 
-/* exp(x) 2^shift; the bounds lie where the result is 0 or infinite anyway */
+/* exp(x) 2^shift */
 FX_FN float fx_exp_shifted(float x, uint32_t shift) {
-    x = x > 90.0f ? 90.0f : x;
-    x = x < -104.0f ? -104.0f : x;
     float rounder = x * 1.44269504f + FX_ROUNDER;
     float p = fx_exp_polynomial(fx_exp_rest(x, rounder - FX_ROUNDER));
-    return fx_scale(p, fx_bits_f32(rounder) - FX_ROUNDER_BITS + shift);
+    return fx_exp_scaled(p, fx_bits_f32(rounder) + shift, x, 104.0f);
 }
 
 FX_FN float fx_exp_f32(float x) { return fx_exp_shifted(x, 0u); }
 
 /* 2^x = 2^n exp((x - n) ln 2) */
 FX_FN float fx_exp2_f32(float x) {
-    x = fx_bounded_f32(x, 152.0f);
     float rounder = x + FX_ROUNDER;
     float p = fx_exp_polynomial((x - (rounder - FX_ROUNDER)) * 0.693147182f);
-    return fx_scale(p, fx_bits_f32(rounder) - FX_ROUNDER_BITS);
+    return fx_exp_scaled(p, fx_bits_f32(rounder), x, 152.0f);
 }
 
 /* exp(x) for |x| <= 87, where no result is subnormal */
@@ -507,10 +510,15 @@ FX_FN float fx_erf_f32(float x) {
     return size < 1.0f ? small : copysignf(1.0f - q, x);
 }
 
-/* 1 / (1 + exp(-x)), by exp(-|x|), which cannot overflow */
+/* 1 / (1 + exp(-x)) = 2^-64 / (2^-64 + exp(-x) 2^-64), of which exp(-x) 2^-64 is normal where it
+   counts */
 FX_FN float fx_sigmoid_f32(float x) {
-    float z = fx_exp_f32(-fabsf(x));
-    return (x < 0.0f ? z : 1.0f) / (1.0f + z);
+    float bounded = fx_select_f32(x > 40.0f, 40.0f, x); /* 1 from 17.4 on, 0 up to -104 */
+    bounded = fx_select_f32(bounded < -104.0f, -104.0f, bounded);
+    float rounder = bounded * -1.44269504f + FX_ROUNDER;
+    float p = fx_exp_polynomial(fx_exp_rest(-bounded, rounder - FX_ROUNDER));
+    float z = p * fx_power_of_two(fx_bits_f32(rounder) - 64u);
+    return 0x1p-64f / (0x1p-64f + z);
 }
 
 #ifdef FX_ON_CUDA
@@ -648,6 +656,12 @@ FX_FN void fx_cos_row_f32(float *row, int64_t count) {
         float y = (n & 1u) != 0u ? fx_sin_polynomial(r) : fx_cos_polynomial(r);
         row[i] = fx_float_from_bits(fx_bits_f32(y) ^ ((n + 1u) & 2u) << 30);
     }
+}
+
+/* x 2^n for -252 <= n <= 254; it rounds once if 1/2 < x < 2 */
+FX_FN float fx_scale(float x, uint32_t n) {
+    uint32_t half = (uint32_t)((int32_t)n >> 1);
+    return x * fx_power_of_two(half) * fx_power_of_two(n - half);
 }
 
 /* x^y = 2^(y log2 |x|) in double, so that 3^2 is 9. With x = 2^n (1 + f) and s = f / (2 + f),
