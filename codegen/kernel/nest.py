@@ -12,19 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
 from fxlite.codegen.kernel.loops import fused
 from fxlite.codegen.kernel.sums import (
     BLOCK,
+    COSTLY,
     LANES,
     LONG,
     PARTS,
     SERIAL,
     Lanes,
+    are_repeatable,
     count_in_lanes,
     is_count,
     is_long,
     joined,
+    may_repeat,
     named,
     serial_sum,
     short_or_long,
@@ -34,7 +37,7 @@ from fxlite.codegen.kernel.sums import (
 )
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
-from fxlite.scalar.functions import COMBINATIONS
+from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -50,6 +53,9 @@ MOST_APART = 4
 ACCUMULATORS = 256
 #: Parts of a value up to which it is computed twice rather than one at a time.
 CHEAP = 8
+#: Numbers of a row up to which its last ones are computed by a vector, if they cost much: compilers compute up to 15 of
+#: them by smaller vectors, of which half a vector is as fast, and the last three one by one.
+LONGEST_IN_VECTORS = 512
 
 
 class Nest:
@@ -111,7 +117,7 @@ class Nest:
                 local = fresh_local(node.dtype, "_t")
                 read = self._if_read(new, level)
                 around = [v.extent for v in self.order[:level]]
-                self.levels[level].append(Let(local.name, _dividing_by_no_zero(read, around)))
+                self.levels[level].append(Let(local.name, _dividing_by_no_zero(read, around, self.shapes)))
                 self._remember(node, local, level if read is new else here)
                 new = local
             rewritten[id(node)] = new
@@ -201,6 +207,8 @@ class Nest:
         widened = max(node.dtype, computed, key=lambda dtype: dtype.itemsize)
         if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(reduced, inner, level, body)
+        elif self.lanes and self.finite is None and _has_short_rows(reduced, inner):
+            statements, result = _row_reduction(node, inner, level, body, computed)
         elif self.lanes and _has_lanes(reduced, inner):
             if is_count(reduced) and isinstance(body, Cast):
                 statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, move)
@@ -209,8 +217,6 @@ class Nest:
                 statements, result = sum_in_lanes(*around, body, computed, move, widened)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
-        elif self.lanes and self.finite is None and _has_short_rows(reduced, inner):
-            statements, result = _row_reduction(node, inner, level, body, computed)
         elif self.finite is not None and is_long(node):
             around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = sum_in_blocks(*around, body, computed, most, move)
@@ -361,24 +367,33 @@ class Nest:
             body = [*self.levels[depth + 1], *body]
             vector = depth == in_vectors
             kind = " ".join(k for k, on in (("parallel", depth == 0 and self.is_shared), ("simd", vector)) if on)
-            body = [For(self.order[depth], tuple(body), kind or "independent")]
+            loop = For(self.order[depth], tuple(body), kind or "independent")
+            body = [_in_whole_vectors(loop) if vector and depth and self.lanes else loop]
         return body
 
 
-def _dividing_by_no_zero(value: Expr, around: Sequence[Index]) -> Expr:
+def _dividing_by_no_zero(value: Expr, around: Sequence[Index], shapes: Mapping[str, MultiIndex]) -> Expr:
     """Protect a value that is computed before the choices, guards and loops in which it is read, where a size
     that it divides by may be 0; its value is then not used. ``around`` are the extents of the loops that it
-    stays in, which have more than 0 iterations."""
+    stays in, which have more than 0 iterations. An address of a buffer of known shape may need no division."""
     rewritten: dict[int, Expr] = {}
     for node in _outside_reductions(value):
         new = node if isinstance(node, Reduction) else _rebuild(node, rewritten)
         if isinstance(new, IndexValue) and (index := _safe(new.index, around)) != new.index:
             new = IndexValue(new.dtype, index)
-        elif isinstance(new, Load) and new.guard is None:
+        elif isinstance(new, Load) and new.guard is None and not _is_undivided(new, shapes):
             place = tuple(_safe(i, around) for i in new.index)
             new = new if place == new.index else Load(new.dtype, new.buffer, place)
         rewritten[id(node)] = node if new is node else expr.with_label(new, node.label)
     return rewritten[id(value)]
+
+
+def _is_undivided(load: Load, shapes: Mapping[str, MultiIndex]) -> bool:
+    """Whether the address of a load is known to divide nothing."""
+    if load.buffer not in shapes:
+        return False
+    atoms = flatten(load.index, shapes[load.buffer]).atoms()
+    return not any(isinstance(a, (Quotient, Remainder)) for a in atoms)
 
 
 def _safe(index: Index, around: Sequence[Index]) -> Index:
@@ -467,7 +482,7 @@ def _has_lanes(node: Reduction, inner: Nest) -> bool:
     """Whether to vectorize along the innermost reduced variable: it must be long, be the only one in its loop,
     and be contiguous in memory, or nearly so."""
     constant = inner.order[-1].extent.constant
-    return (constant is None or constant >= 2 * LANES) and _is_contiguous(node, inner)
+    return (constant is None or constant >= LANES) and _is_contiguous(node, inner)
 
 
 def _has_short_rows(node: Reduction, inner: Nest) -> bool:
@@ -514,7 +529,9 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
     variable = inner.order[-1]
     several = ACCUMULATORS // (LANES * computed.itemsize) if expr.chooses(node.kind) else 1
     is_many = (variable.extent.constant or ACCUMULATORS) >= min(ACCUMULATORS, 2 * LANES * several)
-    lanes = Lanes.of(computed, variable.extent, several if is_many else 1)
+    is_alone, is_idempotent = len(inner.order) - 1 == level, expr.chooses(node.kind)
+    is_repeated = may_repeat(variable.extent, is_alone, inner.levels[-1], body, is_idempotent)
+    lanes = Lanes.of(computed, variable.extent, several if is_many else 1, is_repeated)
     total, join = fresh_local(computed, "_a"), functools.partial(combine, node.kind)
 
     def step(place: Index, target: Local) -> list[Stmt]:
@@ -523,13 +540,13 @@ def _lane_reduction(node: Reduction, inner: Nest, level: int, body: Expr, comput
         return [*done, Assign(target, _step(node.kind, target, expr.substitute_index(body, env)))]
 
     start = neutral(node.kind, computed)
-    statements = lanes.loops(Index.of(0), variable.extent, step, join)
+    statements = lanes.loops(Index.of(0), variable.extent, step, join, is_idempotent)
     for depth in range(len(inner.order) - 2, level - 1, -1):
         outer = For(inner.order[depth], (*inner.levels[depth + 1], *statements))
         statements = [outer]
     joining, value = lanes.joined(join)
     done = [*lanes.start(start), *statements, *joining]
-    if len(inner.order) - 1 == level and variable.extent.constant is None:
+    if is_alone and variable.extent.constant is None:
         return short_or_long(variable.extent, total, start, step, done, value), total
     return [*done, Let(total.name, value)], total
 
@@ -550,6 +567,22 @@ def _row_reduction(node: Reduction, inner: Nest, level: int, body: Expr, compute
     size = variable.extent.constant
     assert size is not None
     return [Alloc(lanes.name, computed, start, size), *statements, Alloc(total.name, computed, start), joining], total
+
+
+def _in_whole_vectors(loop: For) -> For:
+    """A loop along a short row whose last numbers fill no vector, and take much to compute: then the last vector begins
+    so early that it ends with the row, and some numbers are computed twice."""
+    size = loop.var.extent.constant or 0
+    if not LANES < size <= LONGEST_IN_VECTORS or size % LANES in (0, 1, LANES // 2) or not are_repeatable(loop.body):
+        return loop
+    parts = [n for s in loop.body for e in expressions(s) for n in expr.walk(e)]
+    if all(FUNCTIONS[n.function].cost < COSTLY for n in parts if isinstance(n, Apply)):
+        return loop
+    block, lane = Var(fresh_local(dtypes.int64, "_block").name, loop.var.extent), expr.fresh_var(LANES, "lane")
+    start: list[Stmt] = []
+    first = named(start, extremum("min", Index.of(block), Index.of(size - LANES)), "_first")
+    vector = For(lane, tuple(move(s, {loop.var: first + lane}) for s in loop.body), "lanes")
+    return For(block, (*start, vector), "serial", LANES)
 
 
 def move(statement: Stmt, env: Mapping[Var, Index]) -> Stmt:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, fresh_local
+from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
 from fxlite.codegen.kernel.loops import is_flat
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Cast, Expr, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Apply, Cast, Expr, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.functions import FUNCTIONS
 from fxlite.scalar.index import Given, Index, Value, Var, extremum, product
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
@@ -190,7 +191,9 @@ def sum_in_lanes(
     accumulators, which are then added to the wide total. ``moved`` is a function that replaces a variable in a
     statement."""
     variable = order[-1]
-    lanes, wide, total = Lanes.of(computed, variable.extent), Wide.of(computed), fresh_local(result, "_a")
+    wide, total = Wide.of(computed), fresh_local(result, "_a")
+    is_repeated = may_repeat(variable.extent, len(order) == 1, levels[-1], body)
+    lanes = Lanes.of(computed, variable.extent, is_repeated=is_repeated)
 
     def step(place: Index, target: Local) -> list[Stmt]:
         env = {variable: place}
@@ -247,6 +250,31 @@ def short_or_long(
     ]
 
 
+def may_repeat(
+    extent: Index, is_alone: bool, statements: Sequence[Stmt], body: Expr, is_idempotent: bool = False
+) -> bool:
+    """Whether the last vector of a row of this extent may be computed though some of its numbers came before: the row
+    has a vector, if need be because :func:`short_or_long` takes shorter ones, which it does for rows that no loop is
+    around; and there is more than one new number, unless the others need not be left out, for GCC makes a branch of a
+    single one."""
+    if not (Index.of(LANES) <= extent or (is_alone and extent.constant is None)):
+        return False
+    return (is_idempotent or (extent % LANES).constant != 1) and are_repeatable(statements, body)
+
+
+def are_repeatable(statements: Sequence[Stmt], *values: Expr) -> bool:
+    """Whether statements, and values beside them, may be computed twice in a vector: they only compute and store, read
+    nothing that is stored, and compilers make SIMD code of them."""
+    parts = [n for value in (*values, *(e for s in statements for e in expressions(s))) for n in expr.walk(value)]
+    read = {n.buffer for n in parts if isinstance(n, Load)}
+    costly = [n for n in parts if isinstance(n, Apply) and FUNCTIONS[n.function].cost >= COSTLY]
+    if any(not n.dtype.is_float or n.dtype.compute.name in FUNCTIONS[n.function].calls for n in costly):
+        return False
+    return all(isinstance(s, Let) or (isinstance(s, Store) and s.buffer not in read) for s in statements)
+
+
+#: The least cost of a function that is no single operation of vectors of integers.
+COSTLY = 8
 #: Accumulators of a count, of a byte each, and how many conditions they count before they could overflow: they
 #: are joined to a quarter, which take three times as many more.
 COUNTERS = 4 * LANES
@@ -292,19 +320,22 @@ def count_in_lanes(
 
 @dataclass(frozen=True)
 class Lanes:
-    """:data:`LANES` accumulators, and a separate one for the remainder, so that the others stay in registers as whole
-    vectors. There may be ``several`` times as many accumulators, so that steps need not wait for each other; these
-    are combined as soon as fewer numbers are left."""
+    """:data:`LANES` accumulators, which stay in registers as whole vectors. There may be ``several`` times as many,
+    so that steps need not wait for each other; these are combined as soon as fewer numbers are left. The remainder of
+    numbers that may be computed twice, of rows that have at least a vector of them, is the new ones of the last
+    vector (``is_repeated``); other numbers have an accumulator of their own, ``rest``."""
 
     lanes: Local
     rest: Local | None
     several: int = 1
+    is_repeated: bool = False
 
     @staticmethod
-    def of(dtype: DType, extent: Index, several: int = 1) -> Lanes:
+    def of(dtype: DType, extent: Index, several: int = 1, is_repeated: bool = False) -> Lanes:
         """The accumulators for loops of this extent."""
         has_rest = (extent % LANES).constant != 0
-        return Lanes(fresh_local(dtype, "_lanes"), fresh_local(dtype, "_others") if has_rest else None, several)
+        rest = fresh_local(dtype, "_others") if has_rest and not is_repeated else None
+        return Lanes(fresh_local(dtype, "_lanes"), rest, several, has_rest and is_repeated)
 
     def start(self, value: Expr) -> list[Stmt]:
         """Declare them with a neutral value."""
@@ -317,9 +348,10 @@ class Lanes:
         count: Index,
         step: Callable[[Index, Local], Sequence[Stmt]],
         join: Callable[[Expr, Expr], Expr] | None = None,
+        is_idempotent: bool = False,
     ) -> list[Stmt]:
         """Loops over ``count`` places from ``start``: ``step`` gives the statements for a place and an accumulator,
-        ``join`` combines several accumulators."""
+        ``join`` combines several accumulators. With ``is_idempotent`` a number counts once, however often it comes."""
         loops: list[Stmt] = []
         first, most = Index.of(0), LANES * self.several
         for size in dict.fromkeys((most, LANES)):
@@ -341,6 +373,19 @@ class Lanes:
         if self.rest is not None:
             left_over = expr.fresh_var(count % LANES, "rest")
             loops.append(For(left_over, tuple(step(start + first + left_over, self.rest))))
+        if self.is_repeated:
+            left, lane = count % LANES, expr.fresh_var(LANES, "lane")
+            left = named(loops, left, "_left")
+            *inside, added = step(start + first + left - LANES + lane, self._at(Index.of(lane)))
+            assert isinstance(added, Assign)
+            if not is_idempotent:
+                both = fresh_local(added.target.dtype, "_t")
+                inside.append(Let(both.name, added.value))
+                is_new = expr.apply("ge", expr.index_value(Index.of(lane)), expr.index_value(LANES - left))
+                added = Assign(added.target, expr.apply("where", is_new, both, added.target))
+            last: Stmt = For(lane, (*inside, added), "lanes")
+            is_some = expr.apply("gt", expr.index_value(left), expr.const(0, dtypes.int64))
+            loops.append(last if left.constant else If(is_some, (last,)))
         return loops
 
     def joined(self, join: Callable[[Expr, Expr], Expr]) -> tuple[list[Stmt], Expr]:

@@ -12,7 +12,6 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
         }
         if (N >= 16) {
             int32_t lanes[16] = {0};
-            int32_t others = 0;
             const int64_t count = (N / 16)*16;
             for (int64_t block = 0; block < count; block += 16) {
                 #pragma omp simd
@@ -20,8 +19,14 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
                     lanes[lane] = lanes[lane] | (int32_t)(x[i*N + block + lane] > 3);
                 }
             }
-            for (int64_t rest = 0; rest < N % 16; ++rest) {
-                others = others | (int32_t)(x[i*N + count + rest] > 3);
+            const int64_t left = (N % 16);
+            if (left > 0) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    const int32_t t0 = lanes[lane] | (int32_t)(x[i*N + count + left + lane
+                        - 16] > 3);
+                    lanes[lane] = lane >= 16 - left ? t0 : lanes[lane];
+                }
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -31,7 +36,7 @@ static void k0_any(const int32_t *restrict x, unsigned char *restrict any, int64
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = lanes[lane] | lanes[lane + 4];
             }
-            total = lanes[0] | lanes[1] | (lanes[2] | lanes[3]) | others;
+            total = lanes[0] | lanes[1] | (lanes[2] | lanes[3]);
         }
         any[i] = total != 0;
     }
@@ -52,7 +57,6 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
         if (N >= 16) {
             int32_t lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = INT32_MIN;
-            int32_t others = INT32_MIN;
             const int64_t count = (N / 64)*64;
             for (int64_t block = 0; block < count; block += 64) {
                 #pragma omp simd
@@ -75,8 +79,12 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
                     lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + count + block + lane]);
                 }
             }
-            for (int64_t rest = 0; rest < N % 16; ++rest) {
-                others = fx_maximum_i32(others, x[i*N + count1 + rest]);
+            const int64_t left = (N % 16);
+            if (left > 0) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    lanes[lane] = fx_maximum_i32(lanes[lane], x[i*N + count1 + left + lane - 16]);
+                }
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -86,8 +94,8 @@ static void k1_max(const int32_t *restrict x, int32_t *restrict max, int64_t B, 
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_maximum_i32(lanes[lane], lanes[lane + 4]);
             }
-            total = fx_maximum_i32(fx_maximum_i32(fx_maximum_i32(lanes[0], lanes[1]),
-                fx_maximum_i32(lanes[2], lanes[3])), others);
+            total = fx_maximum_i32(fx_maximum_i32(lanes[0], lanes[1]),
+                fx_maximum_i32(lanes[2], lanes[3]));
         }
         max[i] = total;
     }

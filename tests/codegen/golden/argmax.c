@@ -17,7 +17,6 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             if (count >= 16) {
                 float lanes[64];
                 for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
-                float others = -INFINITY;
                 const int64_t count1 = fx_floor_div(count, 64)*64;
                 for (int64_t block1 = 0; block1 < count1; block1 += 64) {
                     #pragma omp simd
@@ -41,8 +40,13 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                             lanes[lane]);
                     }
                 }
-                for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-                    others = fx_maximum_f32(x[i*N + block + count2 + rest], others);
+                const int64_t left = fx_floor_mod(count, 16);
+                if (left > 0) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        lanes[lane] = fx_maximum_f32(x[i*N + block + count2 + left + lane - 16],
+                            lanes[lane]);
+                    }
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -52,8 +56,8 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
                 }
-                total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-                    fx_maximum_f32(lanes[2], lanes[3])), others);
+                total = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+                    fx_maximum_f32(lanes[2], lanes[3]));
             }
             if (total > best || (fx_isnan_f32(total) && !fx_isnan_f32(best))) {
                 best = total;
@@ -72,7 +76,6 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
         if (count >= 16) {
             int32_t lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = 2147483647;
-            int32_t others = 2147483647;
             const int64_t count1 = fx_floor_div(count, 64)*64;
             for (int64_t block = 0; block < count1; block += 64) {
                 #pragma omp simd
@@ -100,10 +103,15 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
                         : 1024));
                 }
             }
-            for (int64_t rest = 0; rest < fx_floor_mod(count, 16); ++rest) {
-                const float t0 = x[i*N + part + count2 + rest];
-                others = fx_minimum_i32(others,
-                    ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count2 + rest) : 1024));
+            const int64_t left = fx_floor_mod(count, 16);
+            if (left > 0) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    const float t0 = x[i*N + part + count2 + left + lane - 16];
+                    lanes[lane] = fx_minimum_i32(lanes[lane],
+                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count2 + left + lane - 16)
+                        : 1024));
+                }
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -113,8 +121,8 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_minimum_i32(lanes[lane], lanes[lane + 4]);
             }
-            total = fx_minimum_i32(fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
-                fx_minimum_i32(lanes[2], lanes[3])), others);
+            total = fx_minimum_i32(fx_minimum_i32(lanes[0], lanes[1]),
+                fx_minimum_i32(lanes[2], lanes[3]));
         }
         const int64_t where = part + (int64_t)total;
         argmax[i] = where;

@@ -4,11 +4,10 @@
  * program.py:2 */
 static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
     float *restrict dynamic_scale, int64_t B, int n_threads) {
-    #pragma omp parallel for num_threads(n_threads) if (B*1267 >= PARALLEL_OPERATIONS)
+    #pragma omp parallel for num_threads(n_threads) if (B*1270 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < B; ++i) {
         float lanes[64];
         for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
-        float others = -INFINITY;
         for (int64_t block = 0; block < 256; block += 64) {
             #pragma omp simd
             for (int64_t lane = 0; lane < 64; ++lane) {
@@ -29,8 +28,9 @@ static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
                 lanes[lane] = fx_larger_magnitude_f32(lanes[lane], x[i*300 + block + lane + 256]);
             }
         }
-        for (int64_t rest = 0; rest < 12; ++rest) {
-            others = fx_larger_magnitude_f32(others, x[i*300 + rest + 288]);
+        #pragma omp simd
+        for (int64_t lane = 0; lane < 16; ++lane) {
+            lanes[lane] = fx_larger_magnitude_f32(lanes[lane], x[i*300 + lane + 284]);
         }
         #pragma omp simd
         for (int64_t lane = 0; lane < 8; ++lane) {
@@ -40,8 +40,8 @@ static void k0_quantize(const float *restrict x, int8_t *restrict quantize,
         for (int64_t lane = 0; lane < 4; ++lane) {
             lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
         }
-        const float total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-            fx_maximum_f32(lanes[2], lanes[3])), others);
+        const float total = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+            fx_maximum_f32(lanes[2], lanes[3]));
         const float t0 = fx_maximum_f32(total, 9.554418e-35f);
         const float t1 = t0 * 0.007874016f;
         const float t2 = fx_reciprocal_f32(t1);

@@ -17,7 +17,6 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t N, in
             double wide = 0.0;
             for (int64_t block = 0; block < fx_max(fx_min(size, N - size*part), 0); block += 1024) {
                 float lanes[16] = {0};
-                float others = 0.0f;
                 const int64_t count = fx_floor_div(fx_min(1024,
                     fx_max(fx_min(size, N - size*part), 0) - block), 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
@@ -26,9 +25,15 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t N, in
                         lanes[lane] += x[size*part + block + block1 + lane];
                     }
                 }
-                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024,
-                    fx_max(fx_min(size, N - size*part), 0) - block), 16); ++rest) {
-                    others += x[size*part + block + count + rest];
+                const int64_t left = fx_floor_mod(fx_min(1024,
+                    fx_max(fx_min(size, N - size*part), 0) - block), 16);
+                if (left > 0) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        const float t0 = lanes[lane]
+                            + x[size*part + block + count + left + lane - 16];
+                        lanes[lane] = lane >= 16 - left ? t0 : lanes[lane];
+                    }
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -38,7 +43,7 @@ static void k0_mean(const float *restrict x, float *restrict mean, int64_t N, in
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
             }
             total = wide;
         }

@@ -13,7 +13,6 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
         if (N >= 16) {
             float lanes[64];
             for (int e = 0; e < 64; ++e) lanes[e] = -INFINITY;
-            float others = -INFINITY;
             const int64_t count = (N / 64)*64;
             for (int64_t block = 0; block < count; block += 64) {
                 #pragma omp simd
@@ -36,8 +35,12 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                     lanes[lane] = fx_maximum_f32(x[i*N + count + block + lane], lanes[lane]);
                 }
             }
-            for (int64_t rest = 0; rest < N % 16; ++rest) {
-                others = fx_maximum_f32(x[i*N + count1 + rest], others);
+            const int64_t left = (N % 16);
+            if (left > 0) {
+                #pragma omp simd
+                for (int64_t lane = 0; lane < 16; ++lane) {
+                    lanes[lane] = fx_maximum_f32(x[i*N + count1 + left + lane - 16], lanes[lane]);
+                }
             }
             #pragma omp simd
             for (int64_t lane = 0; lane < 8; ++lane) {
@@ -47,8 +50,8 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             for (int64_t lane = 0; lane < 4; ++lane) {
                 lanes[lane] = fx_maximum_f32(lanes[lane], lanes[lane + 4]);
             }
-            total = fx_maximum_f32(fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
-                fx_maximum_f32(lanes[2], lanes[3])), others);
+            total = fx_maximum_f32(fx_maximum_f32(lanes[0], lanes[1]),
+                fx_maximum_f32(lanes[2], lanes[3]));
         }
         float total1 = 0.0f;
         if (N < 16) {
@@ -62,7 +65,6 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
             double wide = 0.0;
             for (int64_t block = 0; block < N; block += 1024) {
                 float lanes[16] = {0};
-                float others = 0.0f;
                 const int64_t count = (fx_min(1024, N - block) / 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
@@ -73,11 +75,16 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                         lanes[lane] += softmax_exp;
                     }
                 }
-                for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                    const float softmax_exp = fx_exp_weight_f32(x[i*N + block + count + rest]
-                        - total);
-                    softmax[i*N + block + count + rest] = softmax_exp;
-                    others += softmax_exp;
+                const int64_t left = (fx_min(1024, N - block) % 16);
+                if (left > 0) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        const float softmax_exp = fx_exp_weight_f32(x[i*N + block + count + left
+                            + lane - 16] - total);
+                        softmax[i*N + block + count + left + lane - 16] = softmax_exp;
+                        const float t0 = lanes[lane] + softmax_exp;
+                        lanes[lane] = lane >= 16 - left ? t0 : lanes[lane];
+                    }
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -87,7 +94,7 @@ static void k0_softmax(const float *restrict x, float *restrict softmax, int64_t
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
             }
             total1 = (float)wide;
         }

@@ -19,7 +19,6 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N, in
             double left = 0.0;
             for (int64_t block = 0; block < fx_max(fx_min(size, N - size*part), 0); block += 1024) {
                 double lanes[16] = {0};
-                double others = 0.0;
                 const int64_t count = fx_floor_div(fx_min(1024,
                     fx_max(fx_min(size, N - size*part), 0) - block), 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
@@ -29,10 +28,15 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N, in
                         lanes[lane] += t0 * t0;
                     }
                 }
-                for (int64_t rest = 0; rest < fx_floor_mod(fx_min(1024,
-                    fx_max(fx_min(size, N - size*part), 0) - block), 16); ++rest) {
-                    const double t0 = x[size*part + block + count + rest];
-                    others += t0 * t0;
+                const int64_t left1 = fx_floor_mod(fx_min(1024,
+                    fx_max(fx_min(size, N - size*part), 0) - block), 16);
+                if (left1 > 0) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        const double t0 = x[size*part + block + count + left1 + lane - 16];
+                        const double t1 = lanes[lane] + t0 * t0;
+                        lanes[lane] = lane >= 16 - left1 ? t1 : lanes[lane];
+                    }
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -42,7 +46,7 @@ static void k0_sum(const double *restrict x, double *restrict sum, int64_t N, in
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                const double t0 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others;
+                const double t0 = lanes[0] + lanes[1] + (lanes[2] + lanes[3]);
                 const double t1 = wide + t0;
                 const double t2 = t1 - wide;
                 left += wide - (t1 - t2) + (t0 - t2);

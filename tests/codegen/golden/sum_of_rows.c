@@ -14,7 +14,6 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
             double wide = 0.0;
             for (int64_t block = 0; block < N; block += 1024) {
                 float lanes[16] = {0};
-                float others = 0.0f;
                 const int64_t count = (fx_min(1024, N - block) / 16)*16;
                 for (int64_t block1 = 0; block1 < count; block1 += 16) {
                     #pragma omp simd
@@ -22,8 +21,13 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
                         lanes[lane] += x[i*N + block + block1 + lane];
                     }
                 }
-                for (int64_t rest = 0; rest < fx_min(1024, N - block) % 16; ++rest) {
-                    others += x[i*N + block + count + rest];
+                const int64_t left = (fx_min(1024, N - block) % 16);
+                if (left > 0) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        const float t0 = lanes[lane] + x[i*N + block + count + left + lane - 16];
+                        lanes[lane] = lane >= 16 - left ? t0 : lanes[lane];
+                    }
                 }
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 8; ++lane) {
@@ -33,7 +37,7 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t B, int6
                 for (int64_t lane = 0; lane < 4; ++lane) {
                     lanes[lane] += lanes[lane + 4];
                 }
-                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]) + others);
+                wide += (double)(lanes[0] + lanes[1] + (lanes[2] + lanes[3]));
             }
             total = (float)wide;
         }
