@@ -24,6 +24,7 @@ from fxlite.codegen.kernel.sums import (
     Lanes,
     are_repeatable,
     count_in_lanes,
+    ends_unevenly,
     is_count,
     is_long,
     joined,
@@ -53,9 +54,6 @@ MOST_APART = 4
 ACCUMULATORS = 256
 #: Parts of a value up to which it is computed twice rather than one at a time.
 CHEAP = 8
-#: Numbers of a row up to which its last ones are computed by a vector, if they cost much: compilers compute up to 15 of
-#: them by smaller vectors, of which half a vector is as fast, and the last three one by one.
-LONGEST_IN_VECTORS = 512
 
 
 class Nest:
@@ -573,7 +571,7 @@ def _in_whole_vectors(loop: For) -> For:
     """A loop along a short row whose last numbers fill no vector, and take much to compute: then the last vector begins
     so early that it ends with the row, and some numbers are computed twice."""
     size = loop.var.extent.constant or 0
-    if not LANES < size <= LONGEST_IN_VECTORS or size % LANES in (0, 1, LANES // 2) or not are_repeatable(loop.body):
+    if not ends_unevenly(size) or not are_repeatable(loop.body):
         return loop
     parts = [n for s in loop.body for e in expressions(s) for n in expr.walk(e)]
     if all(FUNCTIONS[n.function].cost < COSTLY for n in parts if isinstance(n, Apply)):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
@@ -48,6 +48,9 @@ COLUMNS, MOST_COLUMNS, TASKS = 256, 4096, 8
 PAGE = 4096
 #: Longer rows that are read at a time.
 ROWS = 8
+#: Numbers of a row up to which its last ones are computed by a vector: compilers compute up to 15 of them by smaller
+#: vectors, and the last three one by one.
+LONGEST_IN_VECTORS = 512
 #: Parts of an element up to which rows are added so; what computes more waits for no memory.
 _FEW_PARTS = 8
 
@@ -410,11 +413,18 @@ class Lanes:
         return Local(self.lanes.dtype, self.lanes.name, (lane,))
 
 
+def ends_unevenly(size: int) -> bool:
+    """Whether the last numbers of a short row are computed faster by a whole vector, as a single number and half a
+    vector are not."""
+    return LANES < size <= LONGEST_IN_VECTORS and size % LANES not in (0, 1, LANES // 2)
+
+
 @dataclass(frozen=True)
 class Columns:
     """``count`` elements of a row from ``first`` on, of which at most ``size`` are computed together: all of them, or
     in turns of a loop with the variable ``turn``. Numbers that are not constant get names ``before`` the loop and
-    ``inside`` of it."""
+    ``inside`` of it. With ``in_vectors`` a short row is computed in whole vectors, the last of which ends with the row:
+    columns that it repeats have a second place among the accumulators, from which nothing is stored."""
 
     first: Index
     count: Index
@@ -422,6 +432,37 @@ class Columns:
     turn: Var | None = None
     inside: tuple[Stmt, ...] = ()
     before: tuple[Stmt, ...] = ()
+    in_vectors: bool = False
+
+    def computed_twice(self) -> Columns:
+        """The same, in whole vectors if the last columns fill none."""
+        is_whole = self.turn is None and self.count.constant == self.size
+        return replace(self, in_vectors=is_whole and ends_unevenly(self.size))
+
+    @property
+    def places(self) -> int:
+        """How many accumulators there are."""
+        return -(-self.size // LANES) * LANES if self.in_vectors else self.size
+
+    def row(self, make: Callable[[Index, Index], Sequence[Stmt]]) -> For:
+        """A loop over the columns; ``make`` gives the statements for a column and the place of its accumulator."""
+        if not self.in_vectors:
+            column = Index.of(lane := expr.fresh_var(self.count, "lane"))
+            return For(lane, tuple(make(column, column)), "lanes")
+        block, lane = Var(fresh_local(dtypes.int64, "_block").name, self.count), expr.fresh_var(LANES, "lane")
+        start: list[Stmt] = []
+        first = named(start, extremum("min", Index.of(block), Index.of(self.size - LANES)), "_first")
+        vector = For(lane, tuple(make(first + lane, Index.of(block) + lane)), "lanes")
+        return For(block, (*start, vector), "serial", LANES)
+
+    def every(self, make: Callable[[Index, Index], Sequence[Stmt]]) -> list[Stmt]:
+        """The same, each column once."""
+        if not self.in_vectors:
+            return [self.row(make)]
+        whole = self.size // LANES * LANES
+        lane, rest = expr.fresh_var(whole, "lane"), expr.fresh_var(self.size - whole, "lane")
+        left = make(whole + Index.of(rest), self.places - self.size + whole + Index.of(rest))
+        return [For(lane, tuple(make(Index.of(lane), Index.of(lane))), "lanes"), For(rest, tuple(left), "lanes")]
 
     @staticmethod
     def of(along: Var, most: int, least: int = COLUMNS) -> Columns:
@@ -530,35 +571,34 @@ def sum_of_rows(
         several = extremum("max", extremum("min", most, Index.of(PARTS)), Index.of(1))
         if several.constant != 1:
             return _rows_in_parts(order, along, columns.size, several, body, computed, store)
-    first, count = columns.first, columns.count
-    wides, parts = Wide.of(computed, columns.size, used=columns.used), fresh_local(computed, "_lanes")
-
-    def row(make: Callable[[Index], Sequence[Stmt]]) -> For:
-        column = expr.fresh_var(count, "lane")
-        return For(column, tuple(make(Index.of(column))), "lanes")
+    if are_repeatable((), body):
+        columns = columns.computed_twice()
+    first = columns.first
+    wides, parts = Wide.of(computed, columns.places, used=columns.used), fresh_local(computed, "_lanes")
 
     def rows_of(start: Index, count: Index) -> list[Stmt]:
         """Rows of the last loop, several at a time if memory is the bottleneck."""
 
-        def added(places: Sequence[Index]) -> list[Stmt]:
-            def step(column: Index) -> list[Stmt]:
-                values = [expr.substitute_index(body, {along: first + column, last: place}) for place in places]
-                return [_plus(Local(computed, parts.name, (column,)), reduce(partial(_binary, "add"), values))]
+        def added(rows: Sequence[Index]) -> list[Stmt]:
+            def step(column: Index, place: Index) -> list[Stmt]:
+                values = [expr.substitute_index(body, {along: first + column, last: row}) for row in rows]
+                return [_plus(Local(computed, parts.name, (place,)), reduce(partial(_binary, "add"), values))]
 
-            return [row(step)] if of_row is None else of_row({last: places[0]}, row(step))
+            return [columns.row(step)] if of_row is None else of_row({last: rows[0]}, columns.row(step))
 
         if of_row is None and reads_much(body):
             return columns.rows(start, count, computed, added, is_kept)
         one = expr.fresh_var(count)
         return [For(one, tuple(added([start + Index.of(one)])))]
 
-    def finished(column: Index) -> list[Stmt]:
-        return [store(first + column, expr.cast(wides.value((column,)), result or computed))]
+    def finished(column: Index, place: Index) -> list[Stmt]:
+        return [store(first + column, expr.cast(wides.value((place,)), result or computed))]
 
     def emptied(inside: Sequence[Stmt]) -> list[Stmt]:
-        added = row(lambda c: wides.add(Local(computed, parts.name, (c,)), (c,)))
-        zero = expr.const(0, computed)
-        return [Alloc(parts.name, computed, zero, columns.size, columns.used), *inside, added]
+        place = expr.fresh_var(columns.places if columns.in_vectors else columns.count, "lane")
+        at, zero = (Index.of(place),), expr.const(0, computed)
+        added = For(place, tuple(wides.add(Local(computed, parts.name, at), at)), "lanes")
+        return [Alloc(parts.name, computed, zero, columns.places, columns.used), *inside, added]
 
     last, cut = order[-1], len(order) - 1
     statements: list[Stmt]
@@ -577,7 +617,7 @@ def sum_of_rows(
         statements = [For(order[depth], tuple(statements))]
         if depth == cut:
             statements = emptied(statements)
-    statements = [*wides.start(), *statements, row(finished)]
+    statements = [*wides.start(), *statements, *columns.every(finished)]
     return columns.loop(statements, kind)
 
 

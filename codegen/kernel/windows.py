@@ -25,6 +25,7 @@ from fxlite.codegen.kernel.sums import (
     PAGE,
     ROWS,
     Columns,
+    are_repeatable,
     is_long,
     is_product,
     joined,
@@ -206,9 +207,20 @@ def _inside(
     several = not checks and _takes_several_rows(window, elements)
     most, least = (MOST_COLUMNS, PAGE // dtype.itemsize) if several else (COLUMNS, COLUMNS)
     columns = Columns.of(expr.fresh_var(last - first), most, least)
+    if not any(bounds for _, bounds in elements) and are_repeatable((), *(body for body, _ in elements)):
+        columns = columns.computed_twice()
     totals = fresh_local(dtype, "_a")
 
+    def all_columns(*makes: _Stored) -> Callable[[Index, Index], list[Stmt]]:
+        def made(column: Index, place: Index) -> list[Stmt]:
+            total = Local(dtype, totals.name, (place,))
+            return [make(first + columns.first + column, total) for make in makes]
+
+        return made
+
     def row(makes: Sequence[_Stored], bounds: Sequence[Index] = ()) -> For:
+        if not bounds:
+            return columns.row(all_columns(*makes))
         lane = expr.fresh_var(columns.count, "lane")
         moved = {along: first + columns.first + lane}
         start, end = span(lane, [b.substitute(moved) for b in bounds])
@@ -219,7 +231,7 @@ def _inside(
     def step(body: Expr) -> _Stored:
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
-    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.size, columns.used)
+    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.places, columns.used)
     if several:
         *outer, rows = window.rows
         body = elements[0][0]
@@ -231,7 +243,7 @@ def _inside(
         steps = _loops(outer, columns.rows(Index.of(0), rows.extent, dtype, of_rows, is_kept))
     else:
         steps = _rows(window, [row([step(body)], bounds) for body, bounds in elements], checks)
-    return columns.loop([start, *steps, row([stored])], kind_of_turns)
+    return columns.loop([start, *steps, *columns.every(all_columns(stored))], kind_of_turns)
 
 
 def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], kind_of_turns: str) -> list[Stmt]:
