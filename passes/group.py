@@ -362,12 +362,14 @@ class _Grouping:
         if any(g.kind == "control" for g in groups):
             return self._take_constant(node, groups)
         is_in_place = node.target.kind == "view" or is_one_place(node)
-        most = MOST_MEMBERS * 2 if is_in_place else MOST_MEMBERS  # all of what is read of is not stored for an element
+        of_places = is_of_places(node, self.places)
+        # all of what is read of is not stored for an element, nor a mask for all
+        most = MOST_MEMBERS * 2 if is_in_place or of_places else MOST_MEMBERS
         if any(len(g.members) >= most for g in groups):
             return False
         if node.target.kind == "view" and any(g.kind == "scatter" and g.root.args[0] is node for g in groups):
             return False  # a scatter writes into the memory that it shows
-        if is_in_place or node.target.kind == "creation" or is_of_places(node, self.places):
+        if is_in_place or node.target.kind == "creation" or of_places:
             if not all(self._view_fits(node, g) for g in groups):
                 return False
         elif len(groups) > 1:
@@ -384,9 +386,12 @@ class _Grouping:
     def _reads_no_more(self, node: Node) -> bool:
         """True for a cheap element-wise value of which each element is computed from one element of an operand that is
         in memory in any case, and of further operands that are much smaller, as ``x - x.max(1)``: several groups read
-        that operand instead of the value, which then is not stored."""
+        that operand instead of the value, which then is not stored. The same holds for what a mask of places chooses:
+        its readers then see what it leaves out."""
         if node.target.kind != "pointwise" or self._is_expensive(node):
             return False
+        if self._is_filled(node):
+            return True
         sizes = {read: self._bytes(read) for read in node.all_input_nodes}
         own = self._bytes(node)
         whole = [read for read, size in sizes.items() if size is None or own is None or size * FEW_ROWS > own]
@@ -395,6 +400,15 @@ class _Grouping:
         (operand,) = whole
         is_stored = operand.op != "call_function" or len(operand.users) > 1
         return is_stored and operand.type.dtype.itemsize <= node.type.dtype.itemsize
+
+    def _is_filled(self, node: Node) -> bool:
+        """True for an array with a number in place of the elements outside of a part with computed bounds."""
+        if node.target.name != "where":
+            return False
+        mask, x, number = node.args
+        is_like = isinstance(x, Node) and x.type.shape == node.type.shape and x.type.dtype is node.type.dtype
+        is_called = isinstance(mask, Node) and mask.op == "call_function" and mask.type.rank > 0
+        return is_like and is_called and not isinstance(number, Node) and is_of_places(mask, self.places)
 
     @staticmethod
     def _bytes(node: Node) -> int | None:
@@ -553,6 +567,7 @@ class _Grouping:
             if _reduces_columns(node, found):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
+            is_in_place = is_in_place or is_of_places(node, self.places)
             return (is_in_place or len(indices) <= MOST_READS) and not any(
                 _overlaps(i, found.space) and _breaks_rows(node, i) for i in indices
             )

@@ -535,6 +535,8 @@ class _Function:
             return kernel
         if result is not group.root:  # parts of the array behind are stored later
             return kernel
+        if any(self._place(program, n) == turned for g in program.groups if g is not group for n in g.stored):
+            return kernel  # all of the array behind is stored before
         self.alike.add(turned)
         return part.kernel
 

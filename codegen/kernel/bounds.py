@@ -198,7 +198,7 @@ def inside(
     node: Reduction,
     named: Callable[[Index], Index],
     finite: frozenset[str],
-    number: Callable[[Expr], Index] | None = None,
+    number: Callable[[Expr], Index | None] | None = None,
 ) -> tuple[Reduction, list[Index]]:
     """The reduction over the elements for which its conditions hold, if it adds zero, or something without
     effect, for the others: the conditions are replaced by loops that begin at ``named`` starts, outside all
@@ -254,7 +254,7 @@ def _first_positions(
     return Reduction(node.dtype, node.kind, (shorter,), body), most
 
 
-def _outside(node: Reduction, number: Callable[[Expr], Index]) -> Callable[[Expr, Index], Index | None]:
+def _outside(node: Reduction, number: Callable[[Expr], Index | None]) -> Callable[[Expr, Index], Index | None]:
     """``number``, for expressions next to a variable of a reduction that do not depend on it."""
 
     def found(value: Expr, beside: Index) -> Index | None:
@@ -306,12 +306,18 @@ def _factors(node: Reduction, finite: frozenset[str]) -> list[Expr]:
             found.append(part)
         elif isinstance(part, Apply) and part.function == "mul":
             a, b = part.args
-            work += [one for one, other in ((a, b), (b, a)) if _is_finite(other, finite)]
+            work += [one for one, other in ((a, b), (b, a)) if _is_finite(other, finite) or _are_chosen_alike(a, b)]
         elif isinstance(part, Cast):
             work.append(part.operand)
         else:
             found.append(part)
     return found
+
+
+def _are_chosen_alike(one: Expr, other: Expr) -> bool:
+    """Whether two values are chosen by the same condition, and are 0 otherwise."""
+    guard, same = _guard(one, 0), _guard(other, 0)
+    return guard is not None and same is not None and expr.is_same(guard, same, {})
 
 
 def _is_finite(value: Expr, finite: frozenset[str]) -> bool:

@@ -143,13 +143,14 @@ def _bounds(variable: Var, inside: Sequence[Var], conditions: Sequence[Expr]) ->
 
 
 def _is_invariant(index: Index, inside: Sequence[Var]) -> bool:
-    """Whether an index is the same in all iterations of loops over these variables, and computed without memory."""
+    """Whether an index is the same in loops over these variables, and computed from single numbers."""
     if index.variables() & set(inside):
         return False
     values = [n for v in run_time_values((index,)) for n in expr.walk(v.expr)]
     if any(expr.free_variables(v.expr) & set(inside) for v in run_time_values((index,))):
         return False
-    return all(isinstance(n, (Apply, Cast, Const, IndexValue, Local)) for n in values)
+    are_single = all(not n.index and n.guard is None for n in values if isinstance(n, Load))
+    return are_single and all(isinstance(n, (Apply, Cast, Const, IndexValue, Load, Local)) for n in values)
 
 
 def _fails_alike(variable: Var, values: Sequence[Expr], conditions: Sequence[Expr]) -> bool:

@@ -11,6 +11,7 @@ sum, with the variable names that a template chooses.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,6 +122,9 @@ def lower(group: Group) -> Lowered:
         sizes = group.beside.type.shape
         row = tuple(Index.of(0) if d == 1 else i for i, d in zip(group.index, sizes, strict=True))
         beside = state.read(group.beside, row)
+    bounds = expr.run_time_values(tuple(itertools.chain.from_iterable(group.needed.values())))
+    names = {n.buffer for value in bounds for n in expr.walk(value.expr) if isinstance(n, Load)}
+    state.buffers |= {node: buffer_of(node) for node in group.inputs if buffer_name(node) in names}
     return Lowered(group.root, group.space, value, tuple(state.buffers.values()), beside)
 
 

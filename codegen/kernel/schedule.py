@@ -84,10 +84,11 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     store = tuple(Index.of(v) for v in lowered.space)
     value = lowered.value
     space = lowered.space
+    before = list[Stmt]()
     if lowered.beside is not None:
         value = Apply(value.dtype, "pair", (value, lowered.beside))
     elif group.needed:
-        space, value, store = _needed(group.needed, space, value, store)
+        space, value, store = _needed(group.needed, space, value, store, before)
         if any(v.extent.constant == 0 for v in space):
             return finish(name, (output,), [], group)
     if lanes and lowered.beside is None:
@@ -100,7 +101,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     has_parts = lanes and cut(space, value) is not None
     rows = window_rows(space, value, store, output.name, shapes) if lanes and not has_parts else None
     if rows is not None:
-        return finish(name, (*lowered.buffers, output), rows, group)
+        return finish(name, (*lowered.buffers, output), [*before, *rows], group)
     is_inside: Expr = expr.TRUE
     if lanes:  # on a GPU each thread makes its own checks
         value, is_inside = checked_before(value, space, _ranges(group))
@@ -117,7 +118,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         body = nest.levels[0]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
-    return finish(name, (*lowered.buffers, output), body, group)
+    return finish(name, (*lowered.buffers, output), [*before, *body], group)
 
 
 def _ranges(group: Group) -> Callable[[Load], Range | None]:
@@ -207,10 +208,20 @@ def _in_words(value: Expr) -> Expr:
 
 
 def _needed(
-    needed: Mapping[int, tuple[Index, Index]], space: tuple[Var, ...], value: Expr, store: MultiIndex
+    needed: Mapping[int, tuple[Index, Index]],
+    space: tuple[Var, ...],
+    value: Expr,
+    store: MultiIndex,
+    before: list[Stmt],
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Loops over the elements that are read."""
-    moved = {space[axis]: (expr.fresh_var(end - first, "v"), first) for axis, (first, end) in needed.items()}
+    """Loops over the elements that are read. Bounds that are computed at run time get names ``before`` the loops."""
+    moved = dict[Var, tuple[Var, Index]]()
+    for axis, (first, end) in needed.items():
+        count = end - first
+        if expr.run_time_values((first, end)):
+            first = named(before, first, "_first")
+            count = named(before, end - first, "_count")
+        moved[space[axis]] = expr.fresh_var(count, "v"), first
     env = {variable: first + Index.of(new) for variable, (new, first) in moved.items()}
     loops = tuple(moved[v][0] if v in moved else v for v in space)
     return loops, expr.decided(expr.substitute_index(value, env)), tuple(i.substitute(env) for i in store)

@@ -33,9 +33,9 @@ from fxlite.codegen.kernel.sums import (
     sum_of_rows,
 )
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
+from fxlite.scalar.index import Given, Index, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
 
 MOST_ELEMENTS = 64
@@ -90,6 +90,21 @@ def window_rows(
     if len(reductions) != 1:
         return None
     (reduction,) = reductions
+    before = list[Stmt]()
+    bounded = _of_part(reduction, output, before)
+    value = expr.transform(value, lambda n: bounded if n is reduction else n)
+    found = _rows_of(bounded, space, value, store, output, shapes)
+    return None if found is None else [*before, *found]
+
+
+def _rows_of(
+    reduction: Reduction,
+    space: Sequence[Var],
+    value: Expr,
+    store: MultiIndex,
+    output: str,
+    shapes: Mapping[str, MultiIndex],
+) -> list[Stmt] | None:
     along = space[-1]
     is_wide = is_long(reduction)
     checks, checked = _checks_before(reduction, along)
@@ -162,6 +177,29 @@ def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reducti
 
     body = expr.transform(reduction.body, change)
     return checks, Reduction(reduction.dtype, reduction.kind, reduction.variables, body) if checks else reduction
+
+
+def _of_part(reduction: Reduction, output: str, before: list[Stmt]) -> Reduction:
+    """The reduction over the rows between bounds that are computed at run time, which get names ``before`` all loops,
+    which store the ``output``. Reductions without such bounds stay as they are."""
+
+    def number(value: Expr) -> Index | None:
+        loads = [n for n in expr.walk(value) if not isinstance(n, (Apply, Cast, Const, IndexValue))]
+        is_known = all(isinstance(n, Load) and n.guard is None and n.buffer != output for n in loads)
+        is_one = all(isinstance(v, Given) for v in expr.free_variables(value))
+        return Index.of(Value(value)) if is_known and is_one else None
+
+    bounds = list[Index]()
+
+    def noted(bound: Index) -> Index:
+        bounds.append(bound)
+        return bound
+
+    inside(reduction, noted, frozenset(), number)
+    varies = any(not isinstance(v, Given) for bound in bounds for v in bound.variables())
+    if varies or not expr.run_time_values(tuple(bounds)):
+        return reduction
+    return inside(reduction, lambda bound: _named(bound, before), frozenset(), number)[0]
 
 
 def _between_bounds(reduction: Reduction, along: Var) -> Reduction:

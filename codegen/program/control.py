@@ -8,28 +8,24 @@ an index, kernels inside read it as one, so that the range of its selections is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fxlite.codegen.kernel.lower import buffer_name, lower
 from fxlite.codegen.kernel.names import value_name
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import Names, SubGraph, bodies_of
 from fxlite.ops.control import BODIES
-from fxlite.ops.indexing import parts_of_update
-from fxlite.ops.op import normalize_axis
 from fxlite.passes.group import Group
 from fxlite.passes.inside import edit_here_and_inside
-from fxlite.passes.rewrite.rule import is_call
 from fxlite.passes.rules.decompose import decompose
 from fxlite.passes.rules.redundant import cse, dce
 from fxlite.passes.rules.simplify import simplify
-from fxlite.scalar.expr import Apply, Expr, Load, conjuncts, index_arithmetic, not_negative, run_time_values
-from fxlite.scalar.index import Given, Index, Var, extremum
-from fxlite.types import dtypes, shapes
+from fxlite.scalar.expr import index_arithmetic
+from fxlite.scalar.index import Given, Index
+from fxlite.types import dtypes
 from fxlite.types.tensor_type import TensorType
 
 
@@ -103,129 +99,6 @@ def _module(body: SubGraph, inside: Callable[[Node], bool]) -> tuple[GraphModule
         edit_here_and_inside(module, edit)
     by_name = {n.name: n for n in module.graph.placeholders}
     return module, [by_name[name] for name in inputs]
-
-
-# -- what is read of a value -----------------------------------------------------------------------
-def note_needed(groups: Sequence[Group], kept: Collection[Node]) -> None:
-    """Record which part of a value its readers need, such as ``v[i:]`` in the i-th iteration, or the rows that a loop
-    does not write, so that no more of it is computed. ``kept`` values are visible to others and always computed in
-    full."""
-    readers: dict[Node, list[Group]] = {}
-    for found in groups:
-        for node in found.inputs:
-            readers.setdefault(node, []).append(found)
-    for found in reversed(groups):
-        node = found.root
-        known = readers.get(node, [])
-        if found.kind != "loops" or found.beside is not None or node in kept or not node.type.rank or not known:
-            continue
-        if len(known) == 1 and known[0].kind == "control":
-            found.needed.update(_before_loop(known[0], node))
-            continue
-        if any(reader.kind != "loops" or reader.root.target.writes_part for reader in known):
-            continue
-        loads = [pair for reader in known for pair in _loads(reader, node)]
-        for axis, size in enumerate(node.type.shape):
-            ends = [_ends(load.index[axis], conditions) for load, conditions in loads]
-            firsts = [i for i in ends[0][0] if all(i in first for first, _ in ends)] if ends else []
-            lasts = [i for i in ends[0][1] if all(i in last for _, last in ends)] if ends else []
-            if firsts or lasts:
-                first = extremum("max", firsts[0], 0) if firsts else Index.of(0)
-                end = extremum("min", lasts[0], size) if lasts else Index.of(size)
-                found.needed[axis] = first, end
-
-
-def _before_loop(reader: Group, node: Node) -> dict[int, tuple[Index, Index]]:
-    """What a loop needs of an array that it carries and writes row by row, up to the last row or from the first one on:
-    the other rows. An iteration may read rows that iterations before it wrote, and those that none writes."""
-    loop, carried = reader.root, reader.root.arguments.get("carried", ())
-    if loop.target.name != "fori_loop" or [*carried, *loop.arguments["captured"]].count(node) != 1:
-        return {}
-    if node not in carried:
-        return {}
-    (body,) = reader.bodies.bodies.values()
-    x, end = reader.bodies.carried[carried.index(node)], body.results[carried.index(node)]
-    number = known_index(reader.bodies.index)
-    if number is None or not is_call(end, "index_update") or end.args[0] is not x or len(end.users) > 1:
-        return {}
-    sizes, parts = node.type.shape, parts_of_update(end.arguments)
-    axis = parts.index(None)
-    whole = [isinstance(p, tuple) and p[0] == 0 and p[3] == 1 and shapes.equal(p[2], n) for p, n in zip(parts, sizes)]
-    place = known_index(end.arguments["positions"][0])
-    if place is None or whole.count(False) != 1:
-        return {}
-    (variable,) = number.variables()
-    assert isinstance(variable, Given)
-    step = place.coefficient(variable)
-    reads = [user for user in x.users if user is not end]
-    if step is None or step.constant not in (1, -1) or not all(is_call(user, "take") for user in reads):
-        return {}
-    ends = {variable: variable.least}, {variable: variable.extent - 1}
-    lowest, highest = ends if step.constant == 1 else ends[::-1]
-    for user in reads:
-        row = known_index(user.arguments["index"])
-        if row is None or normalize_axis(user.arguments.get("axis", 0), len(sizes)) != axis:
-            return {}
-        distance = (place - row).constant
-        if distance is None or distance * step.constant <= 0 or not Index.of(0) <= row.substitute(lowest):
-            return {}
-    size, start, stop = Index.of(sizes[axis]), place.substitute(lowest), place.substitute(highest) + 1
-    if stop == size and Index.of(0) <= start:
-        return {axis: (Index.of(0), extremum("min", start, size))}
-    return {axis: (extremum("max", stop, 0), size)} if start == 0 else {}
-
-
-#: Indices that are not negative where an expression is read.
-Conditions = tuple[Index, ...]
-
-
-def _loads(reader: Group, node: Node) -> list[tuple[Load, Conditions]]:
-    """The loads of a value in a group, each with the conditions under which it is read."""
-    lowered = lower(reader)
-    name = buffer_name(reader.root if reader.taken.get(reader.root) is node else node)
-    around = tuple(
-        bound
-        for axis, (first, end) in reader.needed.items()
-        for bound in (Index.of(lowered.space[axis]) - first, end - 1 - Index.of(lowered.space[axis]))
-    )
-    found: list[tuple[Load, Conditions]] = []
-    seen: set[tuple[int, Conditions]] = set()
-    work: list[tuple[Expr, Conditions]] = [(lowered.value, around)]
-    while work:
-        value, conditions = work.pop()
-        if (id(value), conditions) in seen:
-            continue
-        seen.add((id(value), conditions))
-        if isinstance(value, Apply) and value.function == "where":
-            chosen = [not_negative(c) for c in conjuncts(value.args[0])]
-            work.append((value.args[0], conditions))
-            work.append((value.args[1], (*conditions, *(c for c in chosen if c is not None))))
-            otherwise = (-chosen[0] - 1,) if len(chosen) == 1 and chosen[0] is not None else ()
-            work.append((value.args[2], (*conditions, *otherwise)))
-            continue
-        if isinstance(value, Load) and value.buffer == name:
-            guards = (not_negative(c) for c in conjuncts(value.guard))
-            found.append((value, (*conditions, *(c for c in guards if c is not None))))
-        work += [(child, conditions) for child in value.children]
-    return found
-
-
-def _ends(place: Index, conditions: Conditions) -> tuple[list[Index], list[Index]]:
-    """The first and the last places along an axis that a load may read under its conditions."""
-    firsts: list[Index] = []
-    lasts: list[Index] = []
-    variable = place.single_atom
-    if not isinstance(variable, Var) or isinstance(variable, Given):
-        return firsts, lasts
-    for condition in conditions:
-        step = condition.coefficient(variable)
-        if step is None or step.constant not in (1, -1):
-            continue
-        rest = condition.substitute({variable: Index.of(0)})
-        bound, into = (-rest, firsts) if step.constant == 1 else (rest + 1, lasts)
-        if all(isinstance(v, Given) for v in bound.variables()) and not run_time_values((bound,)):
-            into.append(bound)
-    return firsts, lasts
 
 
 # -- indices ---------------------------------------------------------------------------------------

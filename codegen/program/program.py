@@ -23,9 +23,10 @@ from types import MappingProxyType
 from fxlite import passes
 from fxlite.base.errors import ArgumentError, CodegenError
 from fxlite.codegen.kernel.lower import lower
-from fxlite.codegen.program.control import note_needed, plan_control
+from fxlite.codegen.program.control import plan_control
 from fxlite.codegen.program.data_sizes import DataSize, first_elements, largest_type
 from fxlite.codegen.program.memory import ALIGNMENT, Extent, Slot, Span, in_fewest_slots, in_slots, pack, taken_over
+from fxlite.codegen.program.needed import note_needed
 from fxlite.graph.graph import Node, nodes_in
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import Names
@@ -315,7 +316,7 @@ def plan(
     if control:
         over = {node for found in kept for node in found.taken}  # stored in full, after their operands
         views = {source for node, source in stored.items() if node not in over}
-        note_needed(kept, {*results, *views, *held, *(writable or ())})
+        note_needed(kept, {*results, *views, *held, *(writable or ())}, is_body)
     return _with_memory(program, packed)
 
 

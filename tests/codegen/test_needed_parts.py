@@ -1,0 +1,142 @@
+"""Bodies of loops compute the part of a value that their readers need, where it lies between computed bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fxlite as fx
+from tests.oracle import agree
+
+X = np.random.default_rng(0).uniform(-1, 1, size=24)
+M = np.random.default_rng(1).uniform(-1, 1, size=(24, 3))
+STARTS = np.array([0, 3, 4, 11, 12, 24])
+
+
+def softmax(a: Any, starts: Any) -> Any:
+    out = np.zeros(len(starts) - 1)
+    for i in range(len(starts) - 1):
+        s = a[starts[i] : starts[i + 1]]
+        e = np.exp(s - s.max())
+        out[i] = e.sum() + np.log(e).mean()
+    return out
+
+
+def standardized(a: Any, starts: Any) -> Any:
+    out = a.copy()
+    for i in range(len(starts) - 1):
+        s = a[starts[i] : starts[i + 1]]
+        out[starts[i] : starts[i + 1]] = (s - s.mean()) / (s.std() + 1e-9)
+    return out
+
+
+def covariances(a: Any, starts: Any) -> Any:
+    out, b = np.zeros(len(starts) - 1), np.sin(a * 7)
+    for i in range(len(starts) - 1):
+        s, t = a[starts[i] : starts[i + 1]], b[starts[i] : starts[i + 1]]
+        out[i] = ((s - s.mean()) * (t - t.mean())).sum() / np.sqrt(((s - s.mean()) ** 2).sum() + 1)
+    return out
+
+
+def gathered(a: Any, starts: Any) -> Any:
+    out, order = np.zeros(len(starts) - 1), (np.arange(len(a)) * 7) % len(a)
+    for i in range(len(starts) - 1):
+        s = a[order[starts[i] : starts[i + 1]]]
+        out[i] = s.sum() * s.max()
+    return out
+
+
+def neighbours(a: Any, starts: Any) -> Any:
+    total = 0.0
+    for i in range(1, len(starts) - 1):
+        s, t = a[starts[i - 1] : starts[i]], a[starts[i] : starts[i + 1]]
+        total += np.abs(s.mean() - t.mean()) / (s.std() + t.std() + 1.0)
+    return total
+
+
+def windows(a: Any, starts: Any) -> Any:
+    i, best = 0, -1.0
+    while i < len(a):
+        j = min(i + 7, len(a))
+        v = a[i:j].var()
+        if v > best:
+            best = v
+        i = j
+    return best
+
+
+def of_columns(a: Any, starts: Any) -> Any:
+    out = np.zeros((len(starts) - 1, 3))
+    for i in range(len(starts) - 1):
+        r, w = a[starts[i] : starts[i + 1]], a[starts[i] : starts[i + 1], 0]
+        out[i] = r.mean(0) + r.std(0) + r.max(0) - r.min(0) + w @ r
+    return out
+
+
+def gram_matrices(a: Any, starts: Any) -> Any:
+    out = np.zeros((3, 3))
+    for i in range(len(starts) - 1):
+        r = a[starts[i] : starts[i + 1]]
+        r = r - r.mean(0)
+        out += r.T @ r
+    return out
+
+
+VECTORS = [softmax, standardized, covariances, gathered, neighbours, windows]
+MATRICES = [of_columns, gram_matrices]
+
+
+@pytest.mark.parametrize("program", [*VECTORS, *MATRICES])
+def test_programs(program: Callable[..., Any]) -> None:
+    given, size = (M, "f64[N,3]") if program in MATRICES else (X, "f64[N]")
+    agree(program, given, STARTS, loops="keep")
+    found = fx.compile(fx.symbolic_trace(program, size, "i64[M]", loops="keep"), backend="c", threads=2)
+    for part, starts in ((given, STARTS), (given[:5], np.array([0, 2, 5]))):
+        np.testing.assert_allclose(found(part, starts), program(part, starts), rtol=1e-12)
+
+
+@pytest.mark.parametrize("program", [*VECTORS, *MATRICES])
+def test_no_loop_runs_to_the_size_of_the_array(program: Callable[..., Any]) -> None:
+    size = "f64[N,3]" if program in MATRICES else "f64[N]"
+    compiled = fx.compile(fx.symbolic_trace(program, size, "i64[M]", loops="keep"), backend="c")
+    text = "".join(t for name, t in compiled.sources.items() if name.startswith(program.__name__))
+    loop = text.partition("_loop(")[2]
+    loop = loop[: loop.index("\n}")]
+    heads = [line for line in loop.splitlines() if "for (" in line and "< " in line]
+    assert heads and not any("< N;" in h or "N - " in h.partition("<")[2] for h in heads), loop
+
+
+def written_over(b: Any, starts: Any) -> Any:
+    order, out = np.arange(len(b))[::-1].copy(), np.zeros(len(starts))
+    for i in range(len(starts)):
+        b[: starts[i]] = np.cumsum(b[: starts[i]])
+        s = b[order[: starts[i]]]
+        out[i] = s.sum() * np.any(s > 0.3)
+    return b, out
+
+
+def test_arrays_that_a_kernel_before_fills_are_stored_whole() -> None:
+    """A part with computed bounds is stored over the running totals of all elements."""
+    agree(written_over, X, STARTS, loops="keep")
+
+
+def out_of_range(a: Any, places: Any, starts: Any) -> Any:
+    out = np.zeros(len(starts) - 1)
+    for i in range(len(starts) - 1):
+        s = a[places[starts[i] : starts[i + 1]]]
+        out[i] = s.sum() * np.abs(s).sum()
+    return out
+
+
+def test_indices_that_nobody_needs_are_not_checked() -> None:
+    found = fx.compile(fx.symbolic_trace(out_of_range, "f64[N]", "i64[K]", "i64[M]", loops="keep"), backend="c")
+    places = np.array([3, 50, 1, 2, 50])
+    inside = np.array([0, 1]), np.array([2, 4]), np.array([1, 1]), np.array([5, 5])
+    for starts in inside:
+        np.testing.assert_allclose(found(X, places, starts), out_of_range(X, places, starts))
+    for program in (found, out_of_range):
+        with pytest.raises(IndexError):
+            program(X, places, np.array([0, 2]))
