@@ -24,7 +24,7 @@ from fxlite.codegen.kernel.carry import carried_elements, recurrences_first
 from fxlite.codegen.kernel.changed_part import changed_part
 from fxlite.codegen.kernel.hold import held_element, read_before_loops, reads_columns
 from fxlite.codegen.kernel.kernel_ir import Alloc, For, Kernel, Let, Store, statements
-from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.lower import NEEDED, buffer_name
 from fxlite.codegen.kernel.names import derived, dim_name, resolved, value_name
 from fxlite.codegen.kernel.printer import CPrinter
 from fxlite.codegen.kernel.schedule import loops
@@ -458,6 +458,11 @@ class _Function:
         given = {buffer_name(n): self._place(program, n) for n in (*group.inputs, *group.stored)}
         numbers = [n for n in group.inputs if not n.type.rank and known_index(n) is None]
         given |= {buffer_name(n): f"&{self._place(program, n)}" for n in numbers}
+        if group.needed:
+            self.printer.places |= {buffer_name(n): self._place(program, n) for n in numbers}
+            self.printer.numbers |= {self._place(program, n) for n in numbers}
+            ((_, end),) = group.needed.values()
+            given[NEEDED] = self.printer.index(end)
         given["n_threads"] = "n_threads" if is_shared else "1"
         if "scratch" in arguments:
             given["scratch"] = _CALLED

@@ -29,6 +29,9 @@ from fxlite.scalar.expr import Apply, Cast, Const, Expr, Load, Local, MultiIndex
 from fxlite.scalar.index import DimVar, Given, Index, Value, Var, flatten
 from fxlite.types import dtypes
 
+#: Stands for the number of elements that are needed of a line, in the arguments of a routine that is called.
+NEEDED = "needed"
+
 
 def buffer_name(node: Node) -> str:
     """Name of a node's value in emitted source, marked (:mod:`fxlite.codegen.kernel.names`).
@@ -64,6 +67,12 @@ class Lowering:
         self.buffers: dict[Node, Buffer] = {}
         self.stopped: list[tuple[MultiIndex, Load]] = []
         self.renamed: dict[Node, str] = {}  # nodes that are read from memory with another name
+
+    def read_bounds(self) -> None:
+        """Collect the numbers between which the elements lie that are needed."""
+        bounds = expr.run_time_values(tuple(itertools.chain.from_iterable(self.group.needed.values())))
+        names = {n.buffer for value in bounds for n in expr.walk(value.expr) if isinstance(n, Load)}
+        self.buffers |= {node: buffer_of(node) for node in self.group.inputs if buffer_name(node) in names}
 
     def read(self, node: Node, index: MultiIndex) -> Expr:
         key = (node, index)
@@ -122,9 +131,7 @@ def lower(group: Group) -> Lowered:
         sizes = group.beside.type.shape
         row = tuple(Index.of(0) if d == 1 else i for i, d in zip(group.index, sizes, strict=True))
         beside = state.read(group.beside, row)
-    bounds = expr.run_time_values(tuple(itertools.chain.from_iterable(group.needed.values())))
-    names = {n.buffer for value in bounds for n in expr.walk(value.expr) if isinstance(n, Load)}
-    state.buffers |= {node: buffer_of(node) for node in group.inputs if buffer_name(node) in names}
+    state.read_bounds()
     return Lowered(group.root, group.space, value, tuple(state.buffers.values()), beside)
 
 

@@ -435,7 +435,12 @@ def _scan(group: Group, name: str, lanes: bool) -> Kernel:
         raise CodegenError(f"{group.root.describe()}: a scan must hold one reduction")
     (reduction,) = reductions
     (scanned,) = (v for v in space if v in reduction.variables[0].extent.variables())
-    step = Var(reduction.variables[0].name, scanned.extent)
+    before, extent = list[Stmt](), scanned.extent
+    if group.needed:  # the first ones, up to a number
+        state.read_bounds()
+        ((_, end),) = group.needed.values()
+        extent = named(before, end, "_count")
+    step = Var(reduction.variables[0].name, extent)
     outer, turns, inner = [v for v in space if v is not scanned], [], []
     places, columns = {scanned: Index.of(step)}, None
     checks = any(isinstance(n, CheckedIndex) for n in expr.walk(value))
@@ -471,7 +476,7 @@ def _scan(group: Group, name: str, lanes: bool) -> Kernel:
     for depth in range(len(outer) - 1, -1, -1):
         kind = "independent" if depth else "parallel"
         statements = [For(outer[depth], (*nest.levels[depth + 1], *statements), kind)]
-    return finish(name, (*state.buffers.values(), output), [*nest.levels[0], *statements], group)
+    return finish(name, (*state.buffers.values(), output), [*before, *nest.levels[0], *statements], group)
 
 
 def _scatter(group: Group, name: str, lanes: bool) -> Kernel:

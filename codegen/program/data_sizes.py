@@ -254,7 +254,7 @@ class _Selection:
             return None
         if normalize_axis(node.bound["axis"], node.type.rank) != found.axis:
             return found
-        return found if _is_last(found.value, node) else None
+        return found if is_last(found.value, node) else None
 
     def _scan(self, node: Node) -> _Tail | None:
         found = self.tails.get(node.args[0])
@@ -623,7 +623,7 @@ def _may_be_one(value: Any, combination: str) -> bool:
     return found is None or not found.counts_all or (value is not None and bool(value == found.neutral))
 
 
-def _is_last(value: Any, node: Node) -> bool:
+def is_last(value: Any, node: Node) -> bool:
     """Whether no element comes after a value in sorting order."""
     if value is None:
         return False

@@ -13,19 +13,40 @@ from the part of it that is computed, so this goes from the last group to the fi
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from fxlite.codegen.kernel.bounds import reachable
+from fxlite.codegen.kernel.bounds import is_in_range, reachable
 from fxlite.codegen.kernel.lower import buffer_name, lower
+from fxlite.codegen.kernel.ranges import between, ranges_of
 from fxlite.codegen.program.control import known_index
+from fxlite.codegen.program.data_sizes import is_last
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import parts_of_update
 from fxlite.ops.op import normalize_axis
 from fxlite.passes.group import Group
 from fxlite.passes.rewrite.rule import is_call
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, conjuncts, not_negative
-from fxlite.scalar.index import Given, Index, Value, Var, extremum
+from fxlite.scalar.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Reduction,
+    as_index,
+    conjuncts,
+    index_arithmetic,
+    index_of,
+    index_value,
+    is_index,
+    not_negative,
+)
+from fxlite.scalar.index import Extremum, Given, Index, Value, Var, extremum
 from fxlite.types import dtypes, shapes
 from fxlite.types.shapes import Dim
 
@@ -41,6 +62,7 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node], is_body: bool =
     """Record what is needed of the values of ``groups``. ``kept`` values are visible to others and always computed in
     full. In a body, bounds may be numbers that other groups compute before."""
     readers: dict[Node, list[Group]] = {}
+    made = {found.root: found for found in groups}
     for found in groups:
         for node in found.inputs:
             readers.setdefault(node, []).append(found)
@@ -48,25 +70,65 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node], is_body: bool =
     for place, found in reversed([*enumerate(groups)]):
         node = found.root
         known = readers.get(node, [])
-        if found.kind != "loops" or found.beside is not None or node in kept or not node.type.rank or not known:
+        is_in_order = is_body and (found.kind == "scan" or _is_line_in_order(found))
+        if not (found.kind == "loops" or is_in_order) or node in kept or not node.type.rank or not known:
+            continue
+        if found.beside is not None or (found.taken and node.target.writes_part):
             continue
         if len(known) == 1 and known[0].kind == "control":
-            found.needed.update(_before_loop(known[0], node))
+            if found.kind == "loops":
+                found.needed.update(_before_loop(known[0], node))
             continue
-        if any(reader.kind != "loops" or reader.root.target.writes_part for reader in known):
+        if not all(_is_followed(reader) for reader in known):
             continue
         loads = [pair for reader in known for pair in _loads(reader, node, numbers)]
         for axis, size in enumerate(node.type.shape):
             bounds = [numbers.known_of(_bounds_of(n.index[axis], where, numbers), place) for n, where in loads]
             part = _part(bounds, size)
+            if part is not None and is_in_order:
+                part = _from_the_start(found, part, axis, made, numbers, place)
             if part is None:
                 continue
             if expr.run_time_values(part):
                 if found.taken or not _fails_alike(found, axis, bounds, numbers):
                     continue
-                part = _with_one(found, part, size)
+                part = _with_one(found, axis, part)
                 numbers.note(found, part)
             found.needed[axis] = part
+
+
+def _is_followed(reader: Group) -> bool:
+    """Whether it is known which elements a group reads."""
+    return reader.kind in ("loops", "scan") or _is_line_in_order(reader)
+
+
+def _is_line_in_order(found: Group) -> bool:
+    """Whether a group puts the elements of one line in order, or finds their order."""
+    return found.anchor is not None and found.anchor.target.puts_in_order and found.anchor.type.rank == 1
+
+
+def _from_the_start(
+    found: Group, part: tuple[Index, Index], axis: int, made: Mapping[Node, Group], numbers: _Numbers, place: int
+) -> tuple[Index, Index] | None:
+    """The part from the start of the axis up to the last element that is needed of a running total; of ordered
+    elements also up to the last one that is not a filler, which comes after all others. None if that is all."""
+    end, size = part[1], Index.of(found.root.type.shape[axis])
+    if found.anchor is None:
+        scanned = normalize_axis(found.root.bound["axis"], found.root.type.rank)
+        return (Index.of(0), end) if axis == scanned and end != size else None
+    operand = made.get(found.anchor.args[0])
+    filled = None if operand is None or operand.kind != "loops" or end == size else lower(operand)
+    if filled is None or not isinstance(value := filled.value, Apply) or value.function != "where":
+        return None
+    if not isinstance(value.args[2], Const) or not is_last(value.args[2].value, found.anchor.args[0]):
+        return None
+    (variable,) = filled.space
+    limits = _bounds_of(Index.of(variable), _conditions(value.args[0], numbers), numbers)
+    _, ends = numbers.known_of(limits, place)
+    if not ends:
+        return None
+    filler = extremum("min", reachable(ends[0], size), size)
+    return Index.of(0), extremum("max", extremum("max", end, filler), 0)
 
 
 class _Numbers:
@@ -78,17 +140,21 @@ class _Numbers:
         for place, found in enumerate(groups):
             self.made |= {buffer_name(n): (-1, n) for n in found.inputs if not n.type.rank and n.op == "placeholder"}
             self.made |= {buffer_name(n): (place, n) for n in found.stored if not n.type.rank}
+        self.ranges = ranges_of({name: node for name, (_, node) in self.made.items()})
 
     def index(self, value: Expr, beside: Index | None = None) -> Index | None:
-        """A number that is the same in all iterations of the loops of a group, as an index; None for others."""
+        """A number that is computed as an index; None for others."""
         if value.dtype is not dtypes.int64 or not self.made:
             return None
-        for count, node in enumerate(expr.walk(value)):
-            is_number = isinstance(node, Load) and node.buffer in self.made and node.guard is None
-            if isinstance(node, IndexValue):
-                is_number = all(isinstance(v, Given) for v in node.index.variables())
-            if count > MOST_PARTS or not (is_number or isinstance(node, (Apply, Cast, Const))):
-                return None
+        if isinstance(value, IndexValue):
+            return self.of(value.index)
+        if isinstance(value, Apply) and value.function in ("add", "sub"):
+            one, other = map(self.index, value.args)
+            return index_arithmetic("+" if value.function == "add" else "-", one, other)
+        if isinstance(value, Const):
+            return Index.of(int(value.value))
+        if sum(1 for _ in itertools.islice(expr.walk(value), MOST_PARTS + 1)) > MOST_PARTS:
+            return None
         return self.known.setdefault(repr(value), Index.of(Value(value)))
 
     def of(self, index: Index) -> Index | None:
@@ -101,14 +167,26 @@ class _Numbers:
         firsts, ends = ([i for i in side if self.is_known(i, place)] for side in bounds)
         return firsts, ends
 
-    def is_known(self, index: Index, place: int) -> bool:
+    def is_known(self, index: Index, place: float = math.inf) -> bool:
         """Whether an index is known before the group at this place, outside of its loops."""
-        return all(isinstance(v, Given) for v in index.variables()) and all(
-            self.made[n.buffer][0] < place
-            for value in index.run_time_values()
-            for n in expr.walk(value.expr)
-            if isinstance(n, Load)
-        )
+        values = [n for value in index.run_time_values() for n in expr.walk(value.expr)]
+        varies = [v for value in index.run_time_values() for v in expr.free_variables(value.expr)]
+        if not all(isinstance(v, Given) for v in (*index.variables(), *varies)):
+            return False
+        if not all(isinstance(n, (Apply, Cast, Const, IndexValue, Load)) for n in values):
+            return False
+        loads = [n for n in values if isinstance(n, Load)]
+        return all(n.guard is None and n.buffer in self.made and self.made[n.buffer][0] < place for n in loads)
+
+    def is_positive(self, index: Index, size: Index) -> bool:
+        """Whether an index into an axis of some size is surely not negative if there is an element."""
+        if index == size - 1 or Index.of(0) <= index:
+            return True
+        atom = index.single_atom
+        if isinstance(atom, Extremum):
+            return all(self.is_positive(i, size) for i in (atom.a, atom.b))
+        least = between(atom.expr, self.ranges) if isinstance(atom, Value) else None
+        return least is not None and least[0] >= 0
 
     def note(self, found: Group, part: tuple[Index, Index]) -> None:
         """Record that a group reads the numbers that are bounds of its part."""
@@ -137,19 +215,22 @@ def _of_all(bounds: Sequence[Sequence[Index]], side: int) -> Index | None:
     return functools.reduce(outermost, dict.fromkeys(each[0] for each in bounds))
 
 
-def _with_one(found: Group, part: tuple[Index, Index], size: Dim) -> tuple[Index, Index]:
+def _with_one(found: Group, axis: int, part: tuple[Index, Index]) -> tuple[Index, Index]:
     """The part, with one element even if it is empty where a group checks indices: it says what is wrong with them."""
-    if not any(isinstance(n, CheckedIndex) for n in expr.walk(lower(found).value)):
+    if not _checks(found, axis):
         return part
+    size = Index.of(found.root.type.shape[axis])
     one = extremum("min", size, 1)
-    first = extremum("min", part[0], Index.of(size) - one)
+    first = extremum("min", part[0], size - one)
     return first, extremum("max", part[1], first + one)
 
 
 def _fails_alike(found: Group, axis: int, bounds: Sequence[Bounds], numbers: _Numbers) -> bool:
     """Whether indices that are out of range are so in each element that nobody needs, or in none."""
-    lowered = lower(found)
-    variable = lowered.space[axis]
+    checked = _checks(found, axis)
+    if not checked:
+        return True
+    variable = _variable(found, axis)
     needed = {i for each in bounds for side in each for i in side}
 
     def elsewhere(node: Expr) -> Expr:
@@ -159,8 +240,40 @@ def _fails_alike(found: Group, axis: int, bounds: Sequence[Bounds], numbers: _Nu
                 return node.args[2]
         return node
 
-    checked = [n for n in expr.walk(lowered.value) if isinstance(n, CheckedIndex)]
     return not any(variable in expr.free_variables(expr.transform(n, elsewhere)) for n in checked)
+
+
+def _variable(found: Group, axis: int) -> Var:
+    """The variable that counts the elements along an axis that a group computes, or adds up."""
+    lowered = lower(found)
+    if found.kind != "scan":
+        return lowered.space[axis]
+    return next(n for n in expr.walk(lowered.value) if isinstance(n, Reduction)).variables[0]
+
+
+def _checks(found: Group, axis: int) -> list[CheckedIndex]:
+    """The indices that may be out of range in the loops of a group."""
+    if found.anchor is not None:
+        return []
+    known = ranges_of({buffer_name(node): node for node in found.reads})
+    size = Index.of(found.root.type.shape[axis])
+
+    def is_positive(value: Expr) -> bool:
+        if isinstance(value, Apply) and value.function in ("add", "minimum"):
+            return all(map(is_positive, value.args))
+        if isinstance(value, IndexValue) and value.index == size - 1:
+            return True  # there is no element otherwise
+        found = between(value, known)
+        return (found is not None and found[0] >= 0) or (isinstance(value, IndexValue) and Index.of(0) <= value.index)
+
+    def is_cut(check: CheckedIndex) -> bool:
+        """``minimum(first + i, size - 1)``"""
+        value = check.operand
+        ends = [as_index(a) for a in value.args] if isinstance(value, Apply) and value.function == "minimum" else []
+        return any(end is not None and end < check.extent for end in ends) and is_positive(value)
+
+    checked = (n for n in expr.walk(lower(found).value) if isinstance(n, CheckedIndex))
+    return [n for n in checked if not is_in_range(n, known) and not is_cut(n)]
 
 
 def _before_loop(reader: Group, node: Node) -> dict[int, tuple[Index, Index]]:
@@ -206,20 +319,29 @@ def _before_loop(reader: Group, node: Node) -> dict[int, tuple[Index, Index]]:
 # -- reads -----------------------------------------------------------------------------------------
 def _conditions(condition: Expr | None, numbers: _Numbers) -> Conditions:
     """The comparisons of which a condition consists, as indices."""
-    found = (not_negative(c, numbers.index) for c in conjuncts(condition))
-    return tuple(known for c in found if c is not None and (known := numbers.of(c)) is not None)
+    found: list[Index] = []
+    for part in conjuncts(condition):
+        if isinstance(part, Apply) and part.args[0].dtype is dtypes.int64:
+            sides = [index_of(a) if is_index(a) else numbers.index(a) for a in part.args]
+            given = [index_value(side) for side in sides if side is not None]
+            known = not_negative(replace(part, args=tuple(given))) if len(given) == len(sides) else None
+            known = None if known is None else numbers.of(known)
+            found += [] if known is None else [known]
+    return tuple(found)
 
 
 def _loads(reader: Group, node: Node, numbers: _Numbers) -> list[tuple[Load, Conditions]]:
     """The loads of a value in a group, each with the conditions under which it is read."""
+    if reader.anchor is not None:
+        place = Index.of(expr.fresh_var(node.type.shape[0]))
+        found = [(Load(node.type.dtype, buffer_name(node), (place,)), _inside(place, reader.needed.get(0)))]
+        return found if node is reader.anchor.args[0] else []
     lowered = lower(reader)
     name = buffer_name(reader.root if reader.taken.get(reader.root) is node else node)
     around = tuple(
-        bound
-        for axis, (first, end) in reader.needed.items()
-        for bound in (Index.of(lowered.space[axis]) - first, end - 1 - Index.of(lowered.space[axis]))
+        bound for axis, part in reader.needed.items() for bound in _inside(Index.of(_variable(reader, axis)), part)
     )
-    found: list[tuple[Load, Conditions]] = []
+    found = []
     seen: set[tuple[int, Conditions]] = set()
     work: list[tuple[Expr, Conditions]] = [(lowered.value, around)]
     while work:
@@ -245,17 +367,88 @@ def _loads(reader: Group, node: Node, numbers: _Numbers) -> list[tuple[Load, Con
     return found
 
 
-def _bounds_of(place: Index, conditions: Conditions, numbers: _Numbers) -> Bounds:
-    """The bounds of an index under conditions."""
-    firsts: list[Index] = []
-    ends: list[Index] = []
-    variable = place.single_atom
-    if not isinstance(variable, Var) or isinstance(variable, Given):
-        return firsts, ends
+def _inside(place: Index, part: tuple[Index, Index] | None) -> Conditions:
+    """The conditions that a place is in a part."""
+    return () if part is None else (place - part[0], part[1] - 1 - place)
+
+
+def _bounds_of(
+    place: Index, conditions: Conditions, numbers: _Numbers, is_part: bool = False, size: Index | None = None
+) -> Bounds:
+    """The bounds of an index under conditions. ``is_part``: of an index that is checked, it is the whole or a part; if
+    it is the whole, ``size`` is that of the axis."""
+    known = numbers.of(place)
+    if known is None:
+        return [], []
+    varies = [m for m in known.terms if not numbers.is_known(Index({m: 1}))]
+    if not varies:
+        atom = known.single_atom
+        if is_part and isinstance(atom, Value):
+            firsts, ends = _bounds_of_number(atom.expr, conditions, numbers, size)
+            if ends:
+                return firsts, ends
+        return [known], [known + 1]
+    if len(varies) > 1 or len(varies[0]) > 1 or known.terms[varies[0]] != 1:
+        return [], []
+    (atom,) = varies[0]
+    if not isinstance(atom, (Var, Value)):
+        return [], []
+    rest = known - Index.of(atom)
+    size = size if rest == 0 else None
+    firsts, ends = _bounds_of_number(atom.expr, conditions, numbers, size) if isinstance(atom, Value) else ([], [])
     for condition in conditions:
-        step = condition.coefficient(variable)
-        if step is None or step.constant not in (1, -1):
-            continue
-        rest = condition - Index.of(variable) * step
-        (firsts if step.constant == 1 else ends).append(-rest if step.constant == 1 else rest + 1)
-    return firsts, ends
+        step = condition.terms.get((atom,), 0)
+        bound = -(condition - Index.of(atom) * step) if step == 1 else condition + Index.of(atom) + 1
+        if step in (1, -1) and atom not in bound.atoms():
+            (firsts if step == 1 else ends).append(bound)
+    if is_part and isinstance(atom, Var):
+        firsts.append(Index.of(0))
+    return [first + rest for first in firsts], [end + rest for end in ends]
+
+
+def _bounds_of_number(value: Expr, conditions: Conditions, numbers: _Numbers, size: Index | None) -> Bounds:
+    """The bounds of a number that is computed, of a choice from those of what it chooses."""
+    if isinstance(value, CheckedIndex):
+        return _bounds_of_checked(value, (*conditions, *_conditions(value.guard, numbers)), numbers)
+    if not isinstance(value, Apply) or value.function not in ("where", "minimum", "maximum", "floordiv"):
+        return [], []
+    one, other = map(numbers.index, value.args[-2:])
+    if one is None or other is None:
+        return [], []
+    if value.function == "where":
+        chosen = _conditions(value.args[0], numbers)
+        firsts, ends = _bounds_of(one, (*conditions, *chosen), numbers, True, size)
+        firsts += [Index.of(0)] if one in chosen else []
+        is_chosen = len(chosen) == len(conjuncts(value.args[0])) and set(conditions).issuperset(chosen)
+        is_missing = size is not None and size <= other  # an element that does not exist
+        if is_chosen or is_missing:
+            return firsts, ends
+        return _hull((firsts, ends), _bounds_of(other, conditions, numbers, True, size))
+    bounds = _bounds_of(one, conditions, numbers, True)
+    if value.function == "floordiv":
+        return [], [extremum("max", end, 0) for end in bounds[1]] if Index.of(0) < other else []
+    others = _bounds_of(other, conditions, numbers, True)
+    if value.function == "minimum":
+        return _hull(bounds, others)[0], [*bounds[1], *others[1]]
+    return [*bounds[0], *others[0]], _hull(bounds, others)[1]
+
+
+def _bounds_of_checked(value: CheckedIndex, conditions: Conditions, numbers: _Numbers) -> Bounds:
+    """The bounds of an index that is checked, and counts from the end if it is negative."""
+    place = numbers.index(value.operand)
+    if place is None:
+        return [], []
+    firsts, ends = _bounds_of(place, conditions, numbers, True, value.extent)
+    if any(numbers.is_positive(i, value.extent) for i in (place, *firsts)):
+        return firsts, ends
+    if not numbers.is_known(place):
+        return [], []
+    counted = expr.where(expr.less(place, 0), index_value(place + value.extent), index_value(place))
+    number = numbers.index(counted)
+    return ([], []) if number is None else ([number], [number + 1])
+
+
+def _hull(one: Bounds, other: Bounds) -> Bounds:
+    """The bounds of a number that is one of two."""
+    firsts = [extremum("min", a, b) for a in one[0][:1] for b in other[0][:1]]
+    return firsts, [extremum("max", a, b) for a in one[1][:1] for b in other[1][:1]]

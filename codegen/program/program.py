@@ -301,6 +301,7 @@ def plan(
         if not more:
             break
         early |= more
+    kept = _numbers_first(kept, stored) if is_body else kept
     program = Program(module, kept, stored, [], {}, results, owned=held, is_body=is_body, data_sizes=data_sizes)
     program.owned_numbers = {str(node.target): number for node, number in owned.items()}
     names = names or Names({node.name for node in module.graph.nodes})
@@ -330,6 +331,19 @@ def _numbers_of_several(groups: Sequence[Group]) -> set[Node]:
         if is_number and (node.target.kind == "gather" or not found.isdisjoint(node.all_input_nodes)):
             found.add(node)
     return found
+
+
+def _numbers_first(groups: Sequence[Group], stored: Mapping[Node, Node]) -> list[Group]:
+    """The groups of a body in an order in which numbers that are computed from numbers alone come as early as they
+    can: they may say which part of an array is needed."""
+    made: dict[Node, int] = {}
+    order: list[tuple[int, int]] = []
+    for place, found in enumerate(groups):
+        is_number = found.kind == "loops" and not any(n.type.rank for n in (*found.stored, *found.inputs))
+        read = (made.get(stored.get(node, node), -1) for node in found.inputs)
+        order.append((max(read, default=-1) if is_number else place, place))
+        made |= dict.fromkeys(found.stored, order[-1][0])
+    return [groups[place] for _, place in sorted(order)]
 
 
 def _with_copies(module: GraphModule, held: dict[Node, Node]) -> dict[Node, Node]:

@@ -48,6 +48,8 @@ class Facts:
     gradient: str | None = None
 
     # -- elements and memory
+    #: Whether it puts the elements along ``axis`` in ascending order, or finds the places that they then have.
+    puts_in_order: bool = False
     #: Whether the result contains only numbers of the operands: applied to integers that stand for the
     #: operands' elements, the op gives the integers of the result's elements.
     moves_values: bool = False

@@ -19,7 +19,7 @@ from fxlite.codegen.c.render.template_parts import TemplateFunction, workspace_a
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.c.weights import Array, PackedWeight
 from fxlite.codegen.kernel.builder import Body, Pointer, bare, rendered, round_up, symbol
-from fxlite.codegen.kernel.lower import buffer_name
+from fxlite.codegen.kernel.lower import NEEDED, buffer_name
 from fxlite.codegen.kernel.names import derived
 from fxlite.codegen.kernel.schedule import document
 from fxlite.codegen.kernel.text import comment, signature, wrap
@@ -245,7 +245,8 @@ def render_routine(
     """The loop around the tile."""
     node = group.root
     known = routine.sizes(node)
-    sizes = {n: Index.of(d) if type(d) is int else symbol(n) for n, d in known.items()}
+    variable = {n for n, d in known.items() if type(d) is not int} | ({"n"} if group.needed else set())
+    sizes = {n: symbol(n) if n in variable else Index.of(d) for n, d in known.items()}
     count = sizes.pop("items")
     if "stride" in sizes:
         count = count * sizes["stride"]
@@ -259,8 +260,9 @@ def render_routine(
         if isinstance(v, Node)
     ]
     parameters.append((f"{ctype_of(node.type.dtype)} *restrict y", buffer_name(node)))
-    named = {n: d for n, d in known.items() if type(d) is not int}
-    parameters += [(f"int64_t {n}", bare(Index.of(d))) for n, d in named.items()]
+    named = {n: d for n, d in known.items() if n in variable}
+    for n, d in named.items():
+        parameters.append((f"int64_t {n}", NEEDED if n == "n" and group.needed else bare(Index.of(d))))
     if routine.failure:
         parameters.append(("fx_error *error", "error"))
     single = count.constant == 1

@@ -88,7 +88,7 @@ def _require_order(x: TensorType, axis: int) -> None:
         raise DTypeError(f"{x.dtype} cannot be ordered; sort by .real, .imag or abs of the numbers")
 
 
-@op("composite", stands_alone=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
+@op("composite", stands_alone=True, puts_in_order=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
 def argsort(x: Tensor, axis: int = -1) -> Tensor:
     """The positions (int64) that sort ``x`` in ascending order along ``axis``. The sort is stable, and NaN is
     last."""
@@ -101,7 +101,15 @@ def _(x: TensorType, axis: int) -> TensorType:
     return TensorType(x.shape, dtypes.int64)
 
 
-@op("composite", stands_alone=True, moves_values=True, needs_whole={"x": "axis"}, samples=_SAMPLES, bad=_BAD)
+@op(
+    "composite",
+    stands_alone=True,
+    puts_in_order=True,
+    moves_values=True,
+    needs_whole={"x": "axis"},
+    samples=_SAMPLES,
+    bad=_BAD,
+)
 def sort(x: Tensor, axis: int = -1) -> Tensor:
     """``x`` in ascending order along ``axis``. The sort is stable, and NaN is last."""
     return np.sort(_ordered(x), axis=axis, kind="stable").astype(np.asarray(x).dtype)
