@@ -15,13 +15,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fxlite.codegen.kernel.bounds import is_in_range, reachable
-from fxlite.codegen.kernel.lower import buffer_name, lower
+from fxlite.codegen.kernel.bounds import SHORT, is_in_range, reachable
+from fxlite.codegen.kernel.lower import Lowering, buffer_name, lower
 from fxlite.codegen.kernel.ranges import between, ranges_of
-from fxlite.codegen.program.control import known_index
+from fxlite.codegen.program.control import BodyPlan, known_index
 from fxlite.codegen.program.data_sizes import is_last
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import parts_of_update
@@ -66,7 +66,7 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node], is_body: bool =
     for found in groups:
         for node in found.inputs:
             readers.setdefault(node, []).append(found)
-    numbers = _Numbers(groups if is_body else ())
+    numbers = _Numbers(groups, is_body)
     for place, found in reversed([*enumerate(groups)]):
         node = found.root
         known = readers.get(node, [])
@@ -75,11 +75,9 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node], is_body: bool =
             continue
         if found.beside is not None or (found.taken and node.target.writes_part):
             continue
-        if len(known) == 1 and known[0].kind == "control":
-            if found.kind == "loops":
-                found.needed.update(_before_loop(known[0], node))
-            continue
-        if not all(_is_followed(reader) for reader in known):
+        if len(known) == 1 and known[0].kind == "control" and found.kind == "loops":
+            found.needed.update(_before_loop(known[0], node))
+        if not all(_is_followed(reader, node) for reader in known) or found.needed:
             continue
         loads = [pair for reader in known for pair in _loads(reader, node, numbers)]
         for axis, size in enumerate(node.type.shape):
@@ -90,16 +88,33 @@ def note_needed(groups: Sequence[Group], kept: Collection[Node], is_body: bool =
             if part is None:
                 continue
             if expr.run_time_values(part):
-                if found.taken or not _fails_alike(found, axis, bounds, numbers):
+                is_short = type(size) is int and size < SHORT
+                if is_short or found.taken or not _fails_alike(found, axis, bounds, numbers):
                     continue
                 part = _with_one(found, axis, part)
                 numbers.note(found, part)
             found.needed[axis] = part
 
 
-def _is_followed(reader: Group) -> bool:
-    """Whether it is known which elements a group reads."""
+def _is_followed(reader: Group, node: Node) -> bool:
+    """Whether it is known which elements of a value a group reads."""
+    if reader.kind == "control":
+        carried = reader.root.arguments.get("carried", ())
+        if node in carried or node in reader.taken.values():
+            return False
+        return all(
+            inner not in body.results
+            and inner not in body.program.stored.values()
+            and all(_is_followed(g, inner) for g in body.program.groups if inner in g.inputs)
+            for body, inner in _captured(reader, node)
+        )
     return reader.kind in ("loops", "scan") or _is_line_in_order(reader)
+
+
+def _captured(reader: Group, node: Node) -> list[tuple[BodyPlan, Node]]:
+    """The bodies of a loop or condition that read a value, and what it is there."""
+    bodies = reader.bodies.bodies.values()
+    return [(b, n) for b in bodies for n in b.inputs if buffer_name(n) == buffer_name(node)]
 
 
 def _is_line_in_order(found: Group) -> bool:
@@ -134,12 +149,13 @@ def _from_the_start(
 class _Numbers:
     """The numbers that groups compute, as indices; those of equal expressions are equal."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[Group], is_body: bool) -> None:
         self.made: dict[str, tuple[int, Node]] = {}  # where, by the names of variables
         self.known: dict[str, Index] = {}
-        for place, found in enumerate(groups):
+        for place, found in enumerate(groups if is_body else ()):
             self.made |= {buffer_name(n): (-1, n) for n in found.inputs if not n.type.rank and n.op == "placeholder"}
             self.made |= {buffer_name(n): (place, n) for n in found.stored if not n.type.rank}
+        self.inner = {v for found in groups for v in _numbers_of_iterations(found)}
         self.ranges = ranges_of({name: node for name, (_, node) in self.made.items()})
 
     def index(self, value: Expr, beside: Index | None = None) -> Index | None:
@@ -171,7 +187,7 @@ class _Numbers:
         """Whether an index is known before the group at this place, outside of its loops."""
         values = [n for value in index.run_time_values() for n in expr.walk(value.expr)]
         varies = [v for value in index.run_time_values() for v in expr.free_variables(value.expr)]
-        if not all(isinstance(v, Given) for v in (*index.variables(), *varies)):
+        if not all(isinstance(v, Given) and v not in self.inner for v in (*index.variables(), *varies)):
             return False
         if not all(isinstance(n, (Apply, Cast, Const, IndexValue, Load)) for n in values):
             return False
@@ -193,6 +209,16 @@ class _Numbers:
         for value in expr.run_time_values(part):
             for load in (n for n in expr.walk(value.expr) if isinstance(n, Load)):
                 found.reads.setdefault(self.made[load.buffer][1], [()])
+
+
+def _numbers_of_iterations(found: Group) -> Iterator[Var]:
+    """The variables of a loop and of those in it that are numbers of iterations."""
+    if found.kind == "control":
+        number = known_index(found.bodies.index)
+        yield from () if number is None else number.variables()
+        for body in found.bodies.bodies.values():
+            for group in body.program.groups:
+                yield from _numbers_of_iterations(group)
 
 
 def _part(bounds: Sequence[Bounds], size: Dim) -> tuple[Index, Index] | None:
@@ -332,6 +358,15 @@ def _conditions(condition: Expr | None, numbers: _Numbers) -> Conditions:
 
 def _loads(reader: Group, node: Node, numbers: _Numbers) -> list[tuple[Load, Conditions]]:
     """The loads of a value in a group, each with the conditions under which it is read."""
+    if reader.kind == "control":
+        within = _iterations(reader, numbers)
+        return [
+            (load, (*within, *conditions))
+            for body, inner in _captured(reader, node)
+            for group in body.program.groups
+            if inner in group.inputs
+            for load, conditions in _loads(group, inner, numbers)
+        ]
     if reader.anchor is not None:
         place = Index.of(expr.fresh_var(node.type.shape[0]))
         found = [(Load(node.type.dtype, buffer_name(node), (place,)), _inside(place, reader.needed.get(0)))]
@@ -365,6 +400,19 @@ def _loads(reader: Group, node: Node, numbers: _Numbers) -> list[tuple[Load, Con
             found.append((value, (*conditions, *_conditions(value.guard, numbers))))
         work += [(child, conditions) for child in value.children]
     return found
+
+
+def _iterations(loop: Group, numbers: _Numbers) -> Conditions:
+    """The conditions that the number of an iteration fulfils."""
+    index = loop.bodies.index
+    if index is None:
+        return ()
+    lowering = Lowering(loop)
+    ends = (loop.root.arguments[name] for name in ("lower", "upper"))
+    values = [lowering.read(n, ()) if isinstance(n, Node) else index_value(Index.of(n)) for n in (index, *ends)]
+    number, lower, upper = map(numbers.index, values)
+    first = () if number is None or lower is None else (number - lower,)
+    return first if number is None or upper is None else (*first, upper - 1 - number)
 
 
 def _inside(place: Index, part: tuple[Index, Index] | None) -> Conditions:

@@ -172,3 +172,75 @@ def test_indices_that_nobody_needs_are_not_checked() -> None:
     for program in (found, out_of_range):
         with pytest.raises(IndexError):
             program(X, places, np.array([0, 2]))
+
+
+# -- read by loops inside of the loop ----------------------------------------------------------------
+def merge_sort(a: Any) -> Any:
+    a, n, width = a.copy(), len(a), 1
+    while width < n:
+        for low in range(0, n, 2 * width):
+            middle, high = min(low + width, n), min(low + 2 * width, n)
+            left, right = a[low:middle].copy(), a[middle:high].copy()
+            i = j = 0
+            for k in range(low, high):
+                if i < len(left) and (j >= len(right) or left[i] <= right[j]):
+                    a[k] = left[i]
+                    i += 1
+                else:
+                    a[k] = right[j]
+                    j += 1
+        width *= 2
+    return a
+
+
+def test_merge_sort_copies_no_more_than_it_merges() -> None:
+    agree(merge_sort, X, loops="keep")
+    compiled = fx.compile(fx.symbolic_trace(merge_sort, "f64[N]", loops="keep"), backend="c")
+    for given in (X, X[:7], X[:1]):
+        np.testing.assert_array_equal(compiled(given), np.sort(given))
+    text = "".join(compiled.sources.values()).partition("while (")[2].partition("\n}")[0]
+    assert text and "fx_copy(" not in text and "< N;" not in text
+
+
+def sums_of_pairs(a: Any, starts: Any) -> Any:
+    out, totals = a.copy(), np.zeros(len(starts) - 1)
+    for i in range(len(starts) - 1):
+        s = np.exp(out[starts[i] : starts[i + 1]])
+        for k in range(i, len(a) - i):
+            if k < len(s):
+                out[k] = s[k] * 0.25 + s[len(s) - 1 - k]
+        totals[i] = (s * s).sum() + s.max()
+    return out, totals
+
+
+@pytest.mark.parametrize("size", ["f64[24]", "f64[N]"])
+def test_elements_that_an_inner_loop_reads(size: str) -> None:
+    agree(sums_of_pairs, X, STARTS, loops="keep")
+    found = fx.compile(fx.symbolic_trace(sums_of_pairs, size, "i64[M]", loops="keep"), backend="c", threads=2)
+    np.testing.assert_allclose(np.hstack(found(X, STARTS)), np.hstack(sums_of_pairs(X, STARTS)), rtol=1e-12)
+
+
+def first_elements(a: Any, starts: Any) -> Any:
+    for i in range(len(starts) - 1):
+        s = a[: starts[i]].copy()
+        for k in range(len(s)):
+            a[k] = s[len(s) - 1 - k] + 1
+    return a
+
+
+def test_copies_of_the_first_elements_are_copies() -> None:
+    agree(first_elements, X, STARTS, loops="keep")
+
+
+def of_a_constant_array(a: Any, starts: Any) -> Any:
+    total, s = 0.0, a * 2
+    for i in range(len(starts)):
+        for k in range(i, len(a) - i):
+            total += s[k] * starts[i]
+    return total
+
+
+@pytest.mark.parametrize("size", ["f64[24]", "f64[N]"])
+def test_numbers_of_iterations_are_unknown_before_the_loop(size: str) -> None:
+    found = fx.compile(fx.symbolic_trace(of_a_constant_array, size, "i64[M]", loops="keep"), backend="c")
+    np.testing.assert_allclose(found(X, STARTS), of_a_constant_array(X, STARTS), rtol=1e-12)

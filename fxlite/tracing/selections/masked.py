@@ -330,7 +330,9 @@ class Masked:
         return self.like(self.values.astype(dtype))
 
     def copy(self) -> Masked:
-        return self.like(self.values.copy())
+        # loops inside of this one then read the elements, and not the array
+        made: Masked = FUNCTIONS["compact"](self) if self.span is not None and self.tracer.bodies else self
+        return self.like(self.values.copy()) if made is self else made
 
     def sort(self, axis: int = -1, kind: Any = None) -> None:
         self[...] = np.sort(self, axis, kind)
