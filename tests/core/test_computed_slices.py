@@ -174,6 +174,35 @@ def test_c_visits_what_is_between_the_bounds() -> None:
     assert "r < 40" not in text
 
 
+def order_statistics(x: Any, starts: Any) -> Any:
+    out, smooth = np.zeros((len(starts) - 1, 3)), np.zeros(len(x))
+    for i in range(len(starts) - 1):
+        s = x[starts[i] : starts[i + 1]]
+        smooth[starts[i] : starts[i + 1]] = np.interp(s, np.linspace(-2, 2, 5), np.arange(5.0))
+        out[i, 0] = np.percentile(s, 30) + np.quantile(s, 0.9, method="higher")
+        out[i, 1:] = np.quantile(s, [0.25, 1.0])
+        out[i, 0] += np.partition(s, 1)[1] + np.partition(s, [-1, 0])[0] + np.abs(np.diff(s)).sum()
+    return out, smooth
+
+
+def test_order_statistics_of_segments_and_selections() -> None:
+    x, starts = RNG.normal(size=23), np.array([0, 2, 9, 23])
+    agree(order_statistics, x, starts, loops="keep")
+    found = fx.jit(order_statistics, backend="c")
+    for wrong in (np.array([0, 1, 23]), np.array([0, 9, 9, 23])):
+        for program in (found, order_statistics):
+            with pytest.raises((ValueError, IndexError)):
+                program(x, wrong)
+    agree(
+        lambda x: (
+            np.percentile(x[x > 0], 40),
+            np.partition(x[x > 0], 2)[2],
+            np.interp(x[x > 0], [0, 1], [2, 5]).sum(),
+        ),
+        x,
+    )
+
+
 def _carried(x: Any, n: Any) -> Any:
     y = x.copy()
     part = y[:n]

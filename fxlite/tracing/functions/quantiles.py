@@ -37,7 +37,7 @@ _CHOOSING: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 }
 
 
-def _place(method: str, n: Any, q: Any) -> tuple[Any, Any]:
+def place_of(method: str, n: Any, q: Any) -> tuple[Any, Any]:
     """The position (from 0) of the element before a quantile, and the distance from it."""
     if method in _CHOOSING:
         return _CHOOSING[method]((n - 1) * q)
@@ -72,7 +72,7 @@ def _quantile(
     kind, rank = value_type(a), value_type(a).rank
     if not is_traced(q) and np.any((np.asarray(q) < 0) | (np.asarray(q) > scale)):
         raise ValueError(f"quantiles lie between 0 and {scale}")
-    _place(method, 1, 0.5)  # raises an error for an unknown method
+    place_of(method, 1, 0.5)  # raises an error for an unknown method
     asked: Any = np.quantile
     result = asked(np.ones(2, kind.dtype.numpy), _like(q) / scale, method=method).dtype
     q = lookup("cast")(q, "f64") / scale if is_traced(q) else np.asarray(q, np.float64) / scale
@@ -110,28 +110,28 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
     shape = np.shape(q) if not is_traced(q) else value_type(q).shape
     if skips_nan or is_traced(q):
         wide_q = np.reshape(q, (*shape, *[1] * (kind.rank - 1)))
-        below, rest = _place(method, n, wide_q)
+        below, rest = place_of(method, n, wide_q)
         last = n - 1
         first = _taken(rows, np.clip(below, 0, last), len(shape))
         second = _taken(rows, np.clip(below + 1, 0, last), len(shape))
-        found = _between(first, second, rest, result)
+        found = interpolated(first, second, rest, result)
         return _or_nan(found, rows, kind, skips_nan, n)
     parts = []
     if not isinstance(n, (int, np.integer)):
         traced = rows.tracer.size(n)
         for one in np.asarray(q).reshape(-1):
-            below, rest = _place(method, traced * 1.0, one)
+            below, rest = place_of(method, traced * 1.0, one)
             last = traced - 1.0
             first = lookup("take")(rows, _whole(np.clip(below, 0, last)), axis=-1)
             second = lookup("take")(rows, _whole(np.clip(below + 1, 0, last)), axis=-1)
-            parts.append(_between(first, second, rest, result))
+            parts.append(interpolated(first, second, rest, result))
     else:
         for one in np.asarray(q).reshape(-1):
-            below, rest = _place(method, n, one)
+            below, rest = place_of(method, n, one)
             places = [int(np.clip(p, 0, n - 1)) for p in (below, below + 1)]
             first, second = (lookup("select")(rows, axis=-1, index=p) for p in places)
             rest = 0.0 if places[0] == places[1] else float(rest)
-            parts.append(_between(first, second, rest, result))
+            parts.append(interpolated(first, second, rest, result))
     found = lookup("stack")(tuple(parts), axis=0)
     found = lookup("reshape")(found, (*shape, *value_type(found).shape[1:]))
     return _or_nan(found, rows, kind, skips_nan, n)
@@ -154,7 +154,7 @@ def _taken(rows: Any, places: Any, added: int) -> Any:
     return lookup("squeeze")(lookup("gather")(rows, lookup("expand")(wide, shape), axis=-1), -1)
 
 
-def _between(first: Any, second: Any, rest: Any, result: dtypes.DType) -> Any:
+def interpolated(first: Any, second: Any, rest: Any, result: dtypes.DType) -> Any:
     """The interpolation between one element and the next, exact at both ends. Their difference is computed in their
     dtype, everything else in that of the result."""
     number = not is_traced(rest) and np.ndim(rest) == 0

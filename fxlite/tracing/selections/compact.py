@@ -22,7 +22,7 @@ from fxlite.scalar.functions import COMBINATIONS
 from fxlite.tracing import numpy_functions
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import as_known_number, known_value
-from fxlite.tracing.functions import padding, rearranging
+from fxlite.tracing.functions import padding, quantiles, rearranging
 from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
 from fxlite.tracing.selections.blocks import Block, made, taken_apart
 from fxlite.tracing.selections.bounds import most_of
@@ -174,6 +174,64 @@ def _ordered(name: str) -> Callable[..., Masked]:
         return m.like(lookup(name)(m.filled(_last(m.values.type.dtype)), axis=0))
 
     return call
+
+
+def _number(m: Masked) -> Any:
+    """The number of elements, which is checked."""
+    count = m.count
+    return m.tracer.size(count) if isinstance(count, shapes.NamedDim) else count
+
+
+def _partitioned(name: str) -> Callable[..., Masked]:
+    """np.partition and np.argpartition, by sorting."""
+
+    def call(a: Masked, kth: Any, axis: Any = -1, kind: Any = None, order: Any = None) -> Masked:
+        m = _ordered(name)(a, axis)
+        count = _number(m)
+        for k in (kth,) if is_traced(kth) else np.ravel(kth).tolist():
+            wrong = lookup("logical_or")(count <= k, count + k < 0)
+            count = m.tracer.unless(count, wrong, ValueError("kth is out of bounds"))
+        return first_of(m.values, count)
+
+    return call
+
+
+def _quantile(scale: int) -> Callable[..., Any]:
+    """np.quantile and np.percentile of one axis by known numbers."""
+
+    def call(a: Masked, q: Any, axis: Any = None, out: Any = None, *ignored: Any, **options: Any) -> Any:
+        method = options.pop("method", "linear")
+        if is_traced(q) or out is not None or ignored or options:
+            raise a.refusal("np.quantile by computed numbers, or with out= or keepdims=")
+        if np.any((np.asarray(q) < 0) | (np.asarray(q) > scale)):
+            raise ValueError(f"quantiles lie between 0 and {scale}")
+        m = _ordered("sort")(a)
+        kind = m.values.type.dtype
+        result = np.quantile(np.ones(2, kind.numpy), np.zeros_like(q), method=method).dtype
+        size = _number(m)
+        size = m.tracer.unless(size, size < 1, IndexError("there are no elements"))
+        last = lookup("maximum")(size - 1, 0)
+
+        def element(place: Any) -> Any:
+            here = lookup("minimum")(lookup("maximum")(lookup("cast")(place, dtypes.int64), 0), last)
+            return lookup("take")(m.values, here)
+
+        parts = []
+        for one in (np.asarray(q, np.float64) / scale).ravel().tolist():
+            below, rest = quantiles.place_of(method, size * 1.0, one)
+            parts.append(quantiles.interpolated(element(below), element(below + 1), rest, dtypes.dtype(result)))
+        found = lookup("reshape")(lookup("stack")(tuple(parts), axis=0), np.shape(q))
+        return lookup("where")(np.isnan(element(last)), np.nan, found) if kind.is_float else found
+
+    return call
+
+
+def _interpolated(x: Any, xp: Any, fp: Any, *ends: Any, **options: Any) -> Any:
+    """np.interp for selected elements."""
+    wrong = next((v for v in (xp, fp) if isinstance(v, Masked)), None)
+    if wrong is not None:
+        raise wrong.refusal("np.interp between selected points")
+    return x.like(np.interp(x.values, xp, fp, *ends, **options))
 
 
 def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -747,6 +805,11 @@ OF_MASKED.update(
         "clipped": _clipped,
         np.sort: _ordered("sort"),
         np.argsort: _ordered("argsort"),
+        np.partition: _partitioned("sort"),
+        np.argpartition: _partitioned("argsort"),
+        np.quantile: _quantile(1),
+        np.percentile: _quantile(100),
+        np.interp: _interpolated,
         np.cumsum: _scanned(np.cumsum),
         np.cumprod: _scanned(np.cumprod),
         np.argmax: _arg("argmax"),
