@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fxlite.backend import DEFAULT, find_backend, take_options
 from fxlite.base.checked import checked
 from fxlite.graph.graph_module import GraphModule
+from fxlite.starting import StartingFunction
 from fxlite.tracing.symbolic_trace import symbolic_trace
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 @checked
 def compile(
-    model: Any, *types: Any, backend: str = DEFAULT, inputs: Mapping[str, Any] | None = None, **named: Any
+    model: Any,
+    *types: Any,
+    backend: str = DEFAULT,
+    inputs: Mapping[str, Any] | None = None,
+    warm: bool = True,
+    **named: Any,
 ) -> Any:
     """Compile a model for a back end: "python", "c", "cuda", "embedded" (C for small
     devices) or a registered name.
@@ -28,6 +34,11 @@ def compile(
     Inputs are typed as in :func:`fxlite.symbolic_trace`. The result takes the same arguments as
     ``forward`` and has ``sources`` (file name -> text) and ``save(folder)``. A keyword that names an
     option of a back end is taken as that option; an input with such a name is typed in ``inputs``.
+
+    With ``warm=False`` the function answers at once: NumPy computes its results while another thread
+    compiles, and calls run the compiled code as soon as it is ready (``is_ready``; ``wait()`` returns it,
+    and raises errors of compiling, as the next call does). Results differ by rounding from one to the other.
+
     Options:
 
     ``threads``: default OMP_NUM_THREADS, else the number of usable processors; at most 4096.
@@ -77,6 +88,9 @@ def compile(
         if isinstance(model, GraphModule) and not (types or inputs or named)
         else symbolic_trace(model, *types, inputs=inputs, **named)
     )
+    if not warm:
+        chosen.require()
+        return StartingFunction(module, lambda copy: chosen.compile(copy, **options))
     if module.states:  # calls change the state of the compiled function, not that of the caller's module
         module = module.copy()
     return chosen.compile(module, **options)
