@@ -248,6 +248,8 @@ def program_calls(planned: Planned, make: Maker) -> list[Call]:
         if not call.is_first:
             values.setdefault(found.number, []).append(call.group.root.name)
     for number, others in values.items():
+        if not calls[number].text:
+            continue  # nothing of these values is needed
         listed = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
         note = "\n * ".join(textwrap.wrap(f"Also computes {listed}.", 94, subsequent_indent="  "))
         end = calls[number].text.index(" */")  # of the comment it begins with

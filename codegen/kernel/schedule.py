@@ -546,7 +546,9 @@ def _scatter(group: Group, name: str, lanes: bool) -> Kernel:
         return finish(name, (*state.buffers.values(), output), undivided, group)
     statements = list(copy.levels[0])
     shares = Shares.of(statements, along, several)
-    table, start = fresh_local(computed, "_table"), neutral(kind, computed)
+    # added to -0.0, which an element may be, 0.0 gives 0.0
+    start = expr.const(-0.0, computed) if kind == "sum" and computed.is_float else neutral(kind, computed)
+    table = fresh_local(computed, "_table")
     elements, at = loops_of(node.type)
 
     def of_part(at: Index, target: MultiIndex) -> Local:

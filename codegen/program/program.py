@@ -317,7 +317,7 @@ def plan(
     if control:
         over = {node for found in kept for node in found.taken}  # stored in full, after their operands
         views = {source for node, source in stored.items() if node not in over}
-        note_needed(kept, {*results, *views, *held, *(writable or ())}, is_body)
+        note_needed(kept, {*results, *views, *held, *held.values(), *(writable or ())}, is_body)
     return _with_memory(program, packed)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 
 import fxlite as fx
 from fxlite import nn
+from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.passes import quantize as q
 from tests.benchmarks.machine import choose_cores, foreign_load, machine, paragraphs, versions
 from tutorials import chat
@@ -102,7 +103,7 @@ def _llama2c(source: str, model: str, task: Task) -> Made:
     folder = Path(task.files[model]).parent
     text, library = folder / f"{source}_driver.c", folder / f"{source}.so"
     text.write_text(_DRIVER.format(source=Path(task.files["llama2.c"], source).resolve()))
-    flags = ["-Ofast", "-fopenmp", "-march=native", "-shared", "-fPIC", "-w"]
+    flags = ["-Ofast", "-fopenmp", march_flag(), "-shared", "-fPIC", "-w"]
     subprocess.run(["gcc", *flags, str(text), "-o", str(library), "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
     loaded.open_model(str(task.files[model]).encode())
@@ -335,11 +336,11 @@ def markdown(rows: Sequence[Row], options: argparse.Namespace, load: float) -> s
     """docs/benchmarks_llama.md."""
     lines = paragraphs(
         "# Benchmarks: language models token by token",
-        "fxlite's C of [tutorials/chat.py](../tutorials/chat.py) beside llama2.c and llama.cpp: tokens a second, of "
+        "fxlite's C of `tutorials/chat.py` beside llama2.c and llama.cpp: tokens a second, of "
         f"a prompt of {PROMPT} tokens and of {options.tokens} single ones after the first position. The cache of keys "
         "and values is the model's state, of which a step reads what is filled. *Faster* is fxlite's speed by that of "
         "a peer with weights of the same number of bits: above 1, fxlite is faster.",
-        f"{machine()}; {datetime.date.today()}; {versions(*PACKAGES)}; llama2.c with -Ofast -fopenmp -march=native.",
+        f"{machine()}; {datetime.date.today()}; {versions(*PACKAGES)}; llama2.c with -Ofast -fopenmp {march_flag()}.",
     )
     head = ["| model | threads | engine | prompt | tokens | faster (prompt) | faster (tokens) | same tokens |"]
     head.append("| --- | ---: | --- | ---: | ---: | --- | --- | ---: |")
