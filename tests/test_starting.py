@@ -22,14 +22,17 @@ X = np.random.default_rng(0).standard_normal((3, 8), np.float32)
 def may_go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Nothing is compiled before this event is set."""
     event = threading.Event()
-    kind = type(find_backend("c"))
-    compile = kind.compile
 
-    def later(self: Any, module: Any, *args: Any, **options: Any) -> Any:
-        assert event.wait(60)
-        return compile(self, module, *args, **options)
+    def later(compile: Any) -> Any:
+        def compiled(self: Any, module: Any, *args: Any, **options: Any) -> Any:
+            assert event.wait(60)
+            return compile(self, module, *args, **options)
 
-    monkeypatch.setattr(kind, "compile", later)
+        return compiled
+
+    for name in ("c", "python"):
+        kind = type(find_backend(name))
+        monkeypatch.setattr(kind, "compile", later(kind.compile))
     yield event
     event.set()
 
