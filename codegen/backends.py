@@ -333,10 +333,8 @@ class CFunction:
         graph.eliminate_dead_code()
         with np.errstate(all="ignore"):
             counts = counting.run_flat(values)
-        most = [
-            size.bound if type(size.bound) is int else int(count) + 1 for size, count in zip(sizes.values(), counts)
-        ]
-        return {name: min(int(count) + 1, bound) for name, count, bound in zip(sizes, counts, most)}
+        found = {name: int(count) + 1 for name, count in zip(sizes, counts)}
+        return {name: min(n, sizes[name].bound) if type(sizes[name].bound) is int else n for name, n in found.items()}
 
     @property
     def larger_weights(self) -> str:

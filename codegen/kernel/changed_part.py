@@ -57,7 +57,7 @@ def changed_part(kernel: Kernel, place: Callable[[str], str]) -> ChangedPart | N
     for statement in itertools.chain.from_iterable(loop.body if loop is path[-1] else loop.body[:-1] for loop in path):
         if isinstance(statement, Let):
             known[statement.name] = _inlined(statement.value, known)
-        elif statement not in stores:
+        elif not isinstance(statement, Store):
             return None
     computed, conditions, moved = [*known.values()], list[Expr](), list[Stmt]()
     old = ""
