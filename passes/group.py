@@ -688,7 +688,8 @@ def _breaks_rows(node: Node, index: MultiIndex) -> bool:
 
 def _reduces_columns(node: Node, found: Group) -> bool:
     """True if a group with a reduction reads long rows of a view, several times, that are not adjacent in memory, as a
-    layer norm of channels that come first: the elements of a row may all compete for the same lines of a cache."""
+    layer norm of channels that come first: the elements of a row may all compete for the same lines of a cache. A
+    reduction over what is adjacent, too, reads it in the order of memory."""
     indices = found.reads[node]
     if len(indices) < 2 or not any(m.target.kind == "reduction" for m in found.members):
         return False
@@ -696,7 +697,11 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     if (row is not None and row < FEW_ROWS) or (size is not None and size < FEW_ELEMENTS):
         return False
     places = [(index[-1].variables(), at) for index in indices for at in _reads_of(node, index)]
-    apart = [not inner & at[-1].variables() and any(inner & i.variables() for i in at) for inner, at in places if at]
+    apart = [
+        any(inner & i.variables() for i in at) and bool((at[-1].variables() - inner) & {*found.space})
+        for inner, at in places
+        if at
+    ]
     return bool(apart) and len(apart) == len(places) and all(apart)
 
 

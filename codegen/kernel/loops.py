@@ -36,17 +36,19 @@ from fxlite.types import dtypes
 
 # -- spread ----------------------------------------------------------------------------------------
 #: Sizes from which on a loop is worth being one of its own.
-_LONG = 8
+LONG_LOOP = 8
 
 
-def spread(space: tuple[Var, ...], value: Expr, store: MultiIndex) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
+def spread(
+    space: tuple[Var, ...], value: Expr, store: MultiIndex, least: int = LONG_LOOP
+) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
     """Replace a loop over joined axes by one for each of them if addresses divide by the size of one, as after
-    a reshape, because an integer division takes longer than most computations."""
+    a reshape, because an integer division takes longer than most computations. Sizes are at least ``least``."""
     position = 0
     while position < len(space):
         variable = space[position]
         size = _size_of_parts(value, variable)
-        if size is None or 0 < (size.constant or _LONG) < _LONG:
+        if size is None or 0 < (size.constant or least) < least:
             position += 1
             continue
         loops = expr.fresh_var(variable.extent // size, "v"), expr.fresh_var(size, "v")
@@ -76,19 +78,19 @@ def uneven(space: tuple[Var, ...], value: Expr) -> Cut | None:
     """The last loop without its last few elements, so that `beside` can divide it: for example a row that is woven
     from several, and then cut."""
     count = _few_parts(value, space[-1]) if space else 0
-    if not count or (space[-1].extent.constant or _LONG * count) < _LONG * count:
+    if not count or (space[-1].extent.constant or LONG_LOOP * count) < LONG_LOOP * count:
         return None
     left_over = (space[-1].extent % count).constant
     return Cut(space[-1], (space[-1].extent - left_over,)) if left_over else None
 
 
 def _few_parts(value: Expr, variable: Var) -> int:
-    """A number below :data:`_LONG` by which addresses and conditions divide the variable; 0 if there is none."""
+    """A number below :data:`LONG_LOOP` by which addresses and conditions divide the variable; 0 if there is none."""
     if any(isinstance(n, (Reduction, CheckedIndex)) for n in expr.walk(value)):
         return 0
     for division in _divisions(value, variable):
         count, rest = division.b.constant or 0, division.a - variable
-        if not 2 <= count < _LONG or variable in rest.variables() or variable.extent.constant == count:
+        if not 2 <= count < LONG_LOOP or variable in rest.variables() or variable.extent.constant == count:
             continue
         if (rest % count).constant is not None:
             return count

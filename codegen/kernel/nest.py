@@ -13,7 +13,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
-from fxlite.codegen.kernel.loops import fused
+from fxlite.codegen.kernel.loops import LONG_LOOP, fused, spread
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     COSTLY,
@@ -179,7 +179,7 @@ class Nest:
 
     def _loops_of(self, node: Reduction, level: int) -> Expr:
         """Add the loops of a reduction."""
-        reduced = joined(node, self.shapes) if self.shapes else node
+        reduced = joined(_as_in_memory(node), self.shapes) if self.shapes else node
         if self.lanes and self.finite is None and _is_searched_twice(reduced, self):
             found = fresh_local(dtypes.int64, "_where")
             self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
@@ -190,7 +190,7 @@ class Nest:
             reduced, most = inside(reduced, self._named, self.finite)
         elif self.shapes:
             reduced, _ = inside(reduced, self._named, frozenset(), self._number)
-        variables = _innermost_last(reduced)
+        variables = list(reduced.variables)
         if level == 0 and self._is_divided(node, reduced, variables[0]):
             divided = self._in_parts(reduced, variables)
             self._remember(node, divided, level)
@@ -455,15 +455,23 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
 
 
 # -- reductions ----------------------------------------------------------------------------------
-def _innermost_last(node: Reduction) -> list[Var]:
-    """The variables of a reduction as loops, outermost first. For a maximum or minimum, which does not depend on
-    the order, they are ordered like the axes in memory."""
-    variables = list(node.variables)
-    if not expr.chooses(node.kind):
-        return variables
-    load = next((n for n in expr.walk(node.body) if isinstance(n, Load)), None)
-    axis = {v: a for a, i in enumerate(load.index if load else ()) for v in i.variables()}
-    return sorted(variables, key=lambda v: axis.get(v, -1))
+def _as_in_memory(node: Reduction) -> Reduction:
+    """A reduction with a variable over axes that were joined divided into them, and with its variables ordered like
+    the axes in memory, outermost first. The order stays if positions are looked for, which it says, and if some load
+    has the last variable along its last axis."""
+    if any(v.extent.variables() & {*node.variables} for v in node.variables):
+        return node
+    variables, body = node.variables, node.body
+    for least in (2, LONG_LOOP):
+        variables, body, _ = spread(node.variables, node.body, (), least)
+        loads = [n for n in expr.walk(body) if isinstance(n, Load) and n.index]
+        is_ordered = COMBINATIONS[node.kind].positions or any(variables[-1] in n.index[-1].variables() for n in loads)
+        if not is_ordered:
+            axis = {v: a for load in loads[:1] for a, i in enumerate(load.index) for v in i.variables()}
+            variables = tuple(sorted(variables, key=lambda v: axis.get(v, -1)))
+        if (variables[-1].extent.constant or LONG_LOOP) >= LONG_LOOP:
+            break
+    return node if variables == node.variables else Reduction(node.dtype, node.kind, variables, body)
 
 
 def neutral(kind: str, dtype: DType) -> Const:

@@ -193,6 +193,7 @@ def sum_in_lanes(
     """Like `serial_sum`, if the innermost loop runs over contiguous memory: blocks of it are added in :data:`LANES`
     accumulators, which are then added to the wide total. ``moved`` is a function that replaces a variable in a
     statement."""
+    order, levels, body, cut = _in_blocks_of_rows(order, levels, body, moved)
     variable = order[-1]
     wide, total = Wide.of(computed), fresh_local(result, "_a")
     is_repeated = may_repeat(variable.extent, len(order) == 1, levels[-1], body)
@@ -207,14 +208,9 @@ def sum_in_lanes(
         joining, value = lanes.joined(partial(_binary, "add"))
         return [*lanes.start(expr.const(0, computed)), *inside, *joining, *wide.add(value)]
 
-    cut = len(order) - 1  # the loop after each iteration of which the accumulators are emptied
-    size = variable.extent.constant
     statements: list[Stmt]
-    if size is not None and size <= BLOCK:
-        statements, terms = lanes.loops(Index.of(0), variable.extent, step), max(size, 1)
-        while cut and terms * (order[cut - 1].extent.constant or BLOCK + 1) <= BLOCK:
-            cut -= 1
-            terms *= order[cut].extent.constant or 1
+    if cut < len(order):
+        statements = lanes.loops(Index.of(0), variable.extent, step)
         statements = statements if cut < len(order) - 1 else added(statements)
     else:
         block = Var(fresh_local(dtypes.int64, "_block").name, variable.extent)
@@ -229,6 +225,31 @@ def sum_in_lanes(
         if depth == cut:
             statements = added(statements)
     return [*wide.start(), *statements, narrowed(total, wide)], total
+
+
+def _in_blocks_of_rows(
+    order: Sequence[Var],
+    levels: Sequence[Sequence[Stmt]],
+    body: Expr,
+    moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
+) -> tuple[Sequence[Var], Sequence[Sequence[Stmt]], Expr, int]:
+    """The loops of a sum, and the number of those around the ones that accumulators add before they are emptied, which
+    have at most :data:`BLOCK` terms: the loop over short rows becomes one over blocks of several rows."""
+    terms, cut = 1, len(order)
+    while cut and terms * (order[cut - 1].extent.constant or BLOCK + 1) <= BLOCK:
+        cut -= 1
+        terms *= order[cut].extent.constant or 1
+    most = BLOCK // terms
+    if cut in (0, len(order)) or most < 2:
+        return order, levels, body, cut
+    outer = order[cut - 1]
+    count = next((n for n in range(most, most // 2, -1) if (outer.extent % n).constant == 0), most)
+    block = Var(fresh_local(dtypes.int64, "_block").name, (outer.extent + count - 1) // count)
+    row = expr.fresh_var(extremum("min", Index.of(count), outer.extent - Index.of(block) * count))
+    env = {outer: Index.of(block) * count + row}
+    moved_levels = [[moved(s, env) for s in level] for level in levels[cut - 1 :]]
+    order = [*order[: cut - 1], block, row, *order[cut:]]
+    return order, [*levels[: cut - 1], [], *moved_levels], expr.substitute_index(body, env), cut
 
 
 def short_or_long(

@@ -41,6 +41,7 @@ from tests.codegen.compiling import (
     with_tiles,
 )
 from tests.codegen.plain_loops import render_gemm_naive
+from tests.oracle import agree
 
 SIZES = [
     (0, 5, 3),
@@ -574,6 +575,26 @@ def test_some_columns_of_a_transposed_matrix(k: int, m: int, n: int, batch: tupl
     text = "".join(function.sources.values())
     assert ("min(32, 40 - row_0)" in text) == (4 * n > m)
     np.testing.assert_allclose(function(x, y), program(x, y), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens", "channels"), [((), 49, 96), ((2,), 50, 70), ((1,), 196, 256), ((3,), 20, 7)]
+)
+def test_products_of_columns_are_stored_by_rows(batch: tuple[int, ...], tokens: int, channels: int) -> None:
+    """Tokens mixed by a layer, as in gMLP: of a matrix that is read and stored transposed, the transposed product is
+    computed, and its epilogue runs along rows."""
+    rng = np.random.default_rng(tokens)
+    u, v = (rng.normal(size=(*batch, tokens, channels)).astype("f4") for _ in range(2))
+    weight, bias = rng.normal(size=(tokens, tokens)).astype("f4"), rng.normal(size=tokens).astype("f4")
+
+    def program(u: Any, v: Any) -> Any:
+        return u * (v.swapaxes(-1, -2) @ weight + bias).swapaxes(-1, -2)
+
+    agree(program, u, v)
+    if batch:
+        agree(program, u, v, types=[f"f32[B,{tokens},{channels}]"] * 2)
+    text = "".join(fx.compile(program, u, v).sources.values())
+    assert (f"m = {tokens}, n = {channels}, k = {tokens}" in text) == (channels > 15), text
 
 
 def test_rows_pages_apart_are_copied_for_several_panels() -> None:

@@ -273,3 +273,35 @@ def test_long_reductions_are_divided() -> None:
         for type_, divided in (("f32[9000,64]", True), ("f32[N,64]", True), ("f32[30,64]", False)):
             source = "".join(fx.compile(function, x=type_).sources.values())
             assert ("#pragma omp parallel for num_threads" in source and "totals[part" in source) == divided, source
+
+
+#: Reductions of axes that were permuted and joined, over images with channels last, of which some have groups.
+JOINED = {
+    "mean of all": lambda x: x.transpose(0, 3, 1, 2).reshape(len(x), -1).mean(1),
+    "variance of groups": lambda x: x.transpose(0, 3, 1, 2).reshape(len(x), 4, -1).var(2),
+    "largest of groups": lambda x: x.transpose(0, 3, 1, 2).reshape(len(x), 4, -1).max(2),
+    "place of the largest": lambda x: x.transpose(0, 3, 1, 2).reshape(len(x), -1).argmax(1),
+    "sum of a transposed matrix": lambda x: x[0, 0].T.sum(),
+    "spread of a transposed matrix": lambda x: np.std(x[0].reshape(len(x[0]), -1).T),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize("shape", [(1, 14, 14, 64), (2, 7, 7, 32), (3, 5, 2, 8), (1, 40, 3, 4)])
+def test_reductions_follow_memory(name: str, shape: tuple[int, ...]) -> None:
+    """Reduced axes are divided and ordered so that adjacent elements are read together, and no address is divided."""
+    x = np.random.default_rng(1).standard_normal(shape).astype("f4")
+    agree(JOINED[name], x)
+    agree(JOINED[name], x, types=[f"f32[B,{shape[1]},{shape[2]},{shape[3]}]"])
+    text = "\n".join(fx.compile(JOINED[name], x=f"f32[{','.join(map(str, shape))}]").sources.values())
+    kernels = text[text.index("static void k0") : text.index("_workspace_bytes")]
+    if name != "place of the largest" and shape[3] >= 32:
+        assert "lanes[lane]" in kernels and "% 7" not in kernels and "% 14" not in kernels, kernels
+
+
+def test_blocks_of_short_rows() -> None:
+    """Rows of fewer numbers than a block are added in the same accumulators: they are emptied once a block."""
+    for shape in ((3000, 4, 32), (2999, 4, 24), (70, 1, 1000), (1, 3, 40)):
+        x = np.random.default_rng(1).standard_normal(shape).astype("f4")
+        agree(lambda x: (x * x).sum((0, 2)), x)
+        agree(lambda x: (x * x).sum((0, 2)), x, types=[f"f32[N,{shape[1]},{shape[2]}]"])

@@ -38,6 +38,7 @@ from fxlite.codegen.c.render.template_parts import (
     at_the_element,
     declines_weights,
     described,
+    is_innermost,
     matched_product,
     parameter_list,
     product_fields,
@@ -126,14 +127,18 @@ def render_gemm_node(
 
 
 def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
-    """Whether rows of the left operand, which are in many pieces, would have to be copied for a few columns: those
-    columns are rows of the transposed product, whose other matrix is read in place, or packed row by row."""
-    if p.m is None or not at_most(p.n.extent, MOST_TURNED):
-        return False
-    if not at_most(p.n.extent, STRIP_ROWS) and not p.n.extent * 4 <= p.m.extent:
+    """Whether rows of the left operand, which are in many pieces, would have to be copied, though its columns are rows
+    of the transposed product: if that is stored row by row, as of ``(x.T @ w).T``, or if the other matrix, which is
+    then read in place or packed row by row, has few columns."""
+    if p.m is None:
         return False
     left = address(p.a, c.buffer(p.a.buffer))
-    return left.coefficient(p.m) == 1 and left.coefficient(p.k) != 1
+    if left.coefficient(p.m) != 1 or left.coefficient(p.k) == 1:
+        return False
+    if is_innermost(p.m, p.store, p.output) and not at_most(p.m.extent, FEW_STORED):
+        return True
+    few = at_most(p.n.extent, STRIP_ROWS) or p.n.extent * 4 <= p.m.extent
+    return at_most(p.n.extent, MOST_TURNED) and few
 
 
 def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, array: Array, parts: int) -> PackedWeight:
@@ -158,6 +163,9 @@ def _packed_matrix(load: Load, buffer: Buffer, k: Var, n: Var, weight: Node, arr
     size = packed_size(-(-depth // 2) * parts if parts else depth, columns, dtype.itemsize)
     return PackedWeight((weight, depth, columns, offset, *steps, parts), dtype, size, pack, array)
 
+
+FEW_STORED = 15
+"""The most rows whose results, though they lie side by side, fill no vector."""
 
 MOST_TURNED = 64
 """The most columns of a product that is computed as its transpose, so that few rows are copied and not many."""

@@ -5,12 +5,14 @@ static void k0_sum(const float *restrict x, float *restrict sum, int64_t A, int6
     #pragma omp parallel for num_threads(n_threads) if (A*N*80 >= PARALLEL_OPERATIONS)
     for (int64_t i = 0; i < N; ++i) {
         double wide = 0.0;
-        for (int64_t r = 0; r < A; ++r) {
+        for (int64_t block = 0; block < (A + 15) / 16; ++block) {
             float lanes[16] = {0};
-            for (int64_t block = 0; block < 64; block += 16) {
-                #pragma omp simd
-                for (int64_t lane = 0; lane < 16; ++lane) {
-                    lanes[lane] += x[(r*N + i)*64 + block + lane];
+            for (int64_t r = 0; r < fx_min(16, A - block*16); ++r) {
+                for (int64_t block1 = 0; block1 < 64; block1 += 16) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        lanes[lane] += x[((block*16 + r)*N + i)*64 + block1 + lane];
+                    }
                 }
             }
             #pragma omp simd
