@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
-from fxlite.codegen.kernel.loops import LONG_LOOP, fused, spread
+from fxlite.codegen.kernel.loops import LONG_LOOP, cut, fused, spread
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     COSTLY,
@@ -52,8 +53,8 @@ MOST_APART = 4
 #: Bytes of accumulators for a maximum of many floats, a step of which takes several cycles, since a NaN counts: four
 #: AVX-512 registers, eight of AVX2's.
 ACCUMULATORS = 256
-#: Parts of a value up to which it is computed twice rather than one at a time.
-CHEAP = 8
+#: The most loops that one of a reduction is cut into.
+MOST_PARTS = 4
 
 
 class Nest:
@@ -179,12 +180,21 @@ class Nest:
 
     def _loops_of(self, node: Reduction, level: int) -> Expr:
         """Add the loops of a reduction."""
-        reduced = joined(_as_in_memory(node), self.shapes) if self.shapes else node
+        reduced = node
+        if self.shapes and id(node) not in self.kept:  # where operands are stored, the reduced variables say
+            reduced = self._ascending(joined(_as_in_memory(self._ascending(node)), self.shapes))
         if self.lanes and self.finite is None and _is_searched_twice(reduced, self):
             found = fresh_local(dtypes.int64, "_where")
             self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
             self._remember(node, found, level)
             return found
+        parts = _parts_of(reduced) if self.lanes and self.finite is None and id(node) not in self.kept else []
+        if parts:
+            both = functools.reduce(functools.partial(combine, node.kind), [self._loops_of(p, level) for p in parts])
+            total = fresh_local(both.dtype, "_a")
+            self.levels[level].append(Let(total.name, both))
+            self._remember(node, total, level)
+            return total
         most: list[Index] = []
         if self.finite is not None:
             reduced, most = inside(reduced, self._named, self.finite)
@@ -232,6 +242,17 @@ class Nest:
         self.depths.update(inner.depths)
         self._remember(node, result, level)
         return result
+
+    def _ascending(self, node: Reduction) -> Reduction:
+        """A reduction with those variables reversed along which all is read backwards, unless positions are asked
+        for."""
+        env: dict[Var, Index] = {}
+        for variable in () if COMBINATIONS[node.kind].positions else node.variables:
+            loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and variable in expr.free_variables(n)]
+            steps = [self.place(n).coefficient(variable) for n in loads if n.index]
+            if steps and all(step is not None and (step.constant or 0) < 0 for step in steps):
+                env[variable] = variable.extent - 1 - variable
+        return replace(node, body=expr.substitute_index(node.body, env)) if env else node
 
     def _is_divided(self, node: Reduction, reduced: Reduction, first: Var) -> bool:
         """Whether threads share a reduction outside of all loops: it is long, or may be, and cannot fail."""
@@ -461,17 +482,31 @@ def _as_in_memory(node: Reduction) -> Reduction:
     has the last variable along its last axis."""
     if any(v.extent.variables() & {*node.variables} for v in node.variables):
         return node
+    is_place = COMBINATIONS[node.kind].positions
     variables, body = node.variables, node.body
     for least in (2, LONG_LOOP):
         variables, body, _ = spread(node.variables, node.body, (), least)
         loads = [n for n in expr.walk(body) if isinstance(n, Load) and n.index]
-        is_ordered = COMBINATIONS[node.kind].positions or any(variables[-1] in n.index[-1].variables() for n in loads)
+        is_ordered = is_place or any(variables[-1] in n.index[-1].variables() for n in loads)
         if not is_ordered:
             axis = {v: a for load in loads[:1] for a, i in enumerate(load.index) for v in i.variables()}
             variables = tuple(sorted(variables, key=lambda v: axis.get(v, -1)))
         if (variables[-1].extent.constant or LONG_LOOP) >= LONG_LOOP:
             break
     return node if variables == node.variables else Reduction(node.dtype, node.kind, variables, body)
+
+
+def _parts_of(node: Reduction) -> list[Reduction]:
+    """The reductions of the parts of a long range, each with values of its own, as of what was joined from several or
+    rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
+    found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body)
+    if found is None or len(found.bounds) >= MOST_PARTS or (found.variable.extent.constant or LANES) < LANES:
+        return []
+    made: list[Reduction] = []
+    for within, body, _ in found.parts(found.starts, node.body, ()):
+        variables = tuple(within if v is found.variable else v for v in node.variables)
+        made.append(Reduction(node.dtype, node.kind, variables, body))
+    return made
 
 
 def neutral(kind: str, dtype: DType) -> Const:
@@ -606,7 +641,7 @@ _SEARCHED = 1024
 
 def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     """Whether the position of an extreme value is found by two reductions with lanes: there must be many numbers,
-    read in memory order, that cost little."""
+    read in memory order, and no reduction among what they are computed from."""
     if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
         return False
     (variable,), parts, dtype = node.variables, list(expr.walk(node.body)), node.body.dtype
@@ -617,7 +652,7 @@ def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     loads = [n for n in parts if isinstance(n, Load) and n.index]
     if not any(nest.place(load).coefficient(variable) == 1 for load in loads):
         return False
-    return len(parts) <= CHEAP and not any(isinstance(n, (Reduction, CheckedIndex)) for n in parts)
+    return not any(isinstance(n, (Reduction, CheckedIndex)) for n in parts)
 
 
 def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:

@@ -136,6 +136,8 @@ def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIn
     for total in (n for n in expr.walk(value) if isinstance(n, Reduction)):
         if total.kind != "sum" or len(total.variables) > 1 or total.variables[0].extent != row.extent:
             continue
+        if not expr.free_variables(total).issuperset(space[:-1]):
+            continue  # it is computed outside of a loop that says where an element is stored
         (variable,), body = total.variables, total.body
         parts = list(expr.walk(body))
         cost = sum(FUNCTIONS[n.function].cost for n in parts if isinstance(n, Apply))

@@ -48,11 +48,15 @@ def test_first_places(dtype: str) -> None:
 
 
 def test_long_rows_are_searched_in_lanes() -> None:
-    """Both the value and its place have accumulators; what costs much is not computed twice."""
+    """Both the value and its place have accumulators; only a part is computed twice, and no sum."""
     text = next(iter(fx.compile(lambda x: x.argmax(1), x="f32[8,64]").sources.values()))
     assert text.count("lane < 16") == 2
     costly = next(iter(fx.compile(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]").sources.values()))
     assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
+    x = np.random.default_rng(3).standard_normal(5000).astype("f4")
+    for size in (40, 1024, 5000):
+        agree(lambda x: np.where(x * 3 + 1 > 0.3, np.exp(x) * 2 - x, np.sin(x) - x * 0.5).argmax(), x[:size])
+        agree(lambda x: np.where(x * 3 + 1 > 0.3, np.exp(x) * 2 - x, np.sin(x) - x * 0.5).argmin(), x[:size])
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "i8", "u1"])

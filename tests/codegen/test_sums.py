@@ -190,6 +190,25 @@ SOFTMAX: dict[str, tuple[Any, int]] = {
 }
 
 
+def test_exponentials_of_repeated_and_reversed_rows() -> None:
+    """Where they are stored depends on loops that the sum does not, or on the order in which it is computed."""
+
+    def softmax(x: Any) -> Any:
+        e = np.exp(x - x.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    x = np.random.default_rng(1).normal(size=(40, 16)).astype("f4")
+    for program in (
+        lambda x: softmax(np.repeat(x[:1], 2, 0)),
+        lambda x: softmax(np.broadcast_to(x[3], (5, 16))),
+        lambda x: softmax(np.flip(x, 1)),
+        lambda x: softmax(np.flip(x.T, 1)),
+        lambda x: softmax(np.roll(x.T, 3, 1)),
+        lambda x: softmax(x.reshape(5, 8, 16).transpose(2, 1, 0).reshape(16, 40)),
+    ):
+        agree(program, x)
+
+
 @pytest.mark.parametrize("name", SOFTMAX)
 @pytest.mark.parametrize("shape", [(5, 7), (6, 1000)])
 def test_exponentials_are_computed_once(name: str, shape: tuple[int, int]) -> None:
@@ -297,6 +316,33 @@ def test_reductions_follow_memory(name: str, shape: tuple[int, ...]) -> None:
     kernels = text[text.index("static void k0") : text.index("_workspace_bytes")]
     if name != "place of the largest" and shape[3] >= 32:
         assert "lanes[lane]" in kernels and "% 7" not in kernels and "% 14" not in kernels, kernels
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i4", "b1", "f2"])
+def test_reversed_rolled_and_joined_rows(dtype: str) -> None:
+    """What is read backwards is reduced forwards, and each part of what is joined or rolled in a loop of its own."""
+    x = (np.random.default_rng(2).standard_normal((6, 300)) * 2).astype(dtype)
+    programs = [
+        lambda x: np.flip(x, 1).sum(1),
+        lambda x: x[::-1, ::-1].any(),
+        lambda x: np.roll(x, 7, 1).sum(1),
+        lambda x: np.concatenate([x, x[:, 20:]], 1).sum((0, 1)),
+        lambda x: np.concatenate([x[::-1], x[:2]], 0).any(0),
+    ]
+    if dtype != "c8":
+        programs += [lambda x: np.roll(x[0], 40).max(), lambda x: np.roll(x, 2, 0).min((0, 1))]
+    for program in programs:
+        agree(program, x)
+        agree(program, x, types=[f"{fx.TensorType(x.shape, x.dtype).dtype}[N,300]"])
+
+
+def test_what_is_rolled_is_cut() -> None:
+    for program in (lambda x: np.roll(x, 1024).sum(), lambda x: np.concatenate([x, x * 2]).max()):
+        text = "".join(fx.compile(program, x="f32[5120]").sources.values())
+        kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+        assert "lanes[lane]" in kernel and "?" not in kernel, kernel
+    text = "".join(fx.compile(lambda x: np.flip(x * 2).mean(), x="f32[5000]").sources.values())
+    assert "lanes[lane]" in text and "- r" not in text[text.index("static void k0") :]
 
 
 def test_blocks_of_short_rows() -> None:
