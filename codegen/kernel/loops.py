@@ -400,6 +400,7 @@ _STEMS = {
     "_rest": "rest",
     "_best": "best",
     "_better": "better",
+    "_limit": "limit",
     "_tile": "tile",
     "_where": "where",
     "_table": "of_place",

@@ -8,6 +8,7 @@ of its own; a long one over contiguous memory uses several accumulators, for SIM
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -686,11 +687,22 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     here, value = of_part(nest.levels[level], first)
     is_best = expr.apply("eq", value, best)
     if dtype.is_inexact:
-        is_best = expr.apply("or", is_best, expr.apply("isnan", value))
+        limit = fresh_local(dtype, "_limit")
+        nest.levels[level].append(Let(limit.name, _limit(kind, best)))
+        is_best = expr.apply("logical_not", expr.apply("le" if kind == "max" else "ge", value, limit))
     # a place after the last one, not the neutral number: for that GCC makes a branch of the choice
     place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (Index.of(here), _SEARCHED))
     within = Reduction(dtypes.int32, "min", (here,), expr.apply("where", is_best, place, behind))
     return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
+
+
+def _limit(kind: str, best: Expr) -> Expr:
+    """The limit that, of the numbers of a row, only the best one is beyond, or only NaN if the best one is NaN: one
+    comparison finds the place. If all are infinite, it is NaN, which nothing is within."""
+    first = neutral(kind, best.dtype)
+    last, nan = (expr.const(value, best.dtype) for value in (-first.value, math.nan))
+    before = expr.where(expr.apply("eq", best, first), nan, expr.apply("nextafter", best, first))
+    return expr.where(expr.apply("isnan", best), last, before)
 
 
 def is_better(kind: str, value: Expr, best: Expr) -> Expr:

@@ -48,9 +48,11 @@ def test_first_places(dtype: str) -> None:
 
 
 def test_long_rows_are_searched_in_lanes() -> None:
-    """Both the value and its place have accumulators; only a part is computed twice, and no sum."""
+    """Both the value and its place have accumulators; only a part is computed twice, and no sum. One comparison finds
+    the best number or NaN."""
     text = next(iter(fx.compile(lambda x: x.argmax(1), x="f32[8,64]").sources.values()))
     assert text.count("lane < 16") == 2
+    assert " <= limit) ?" in text and text.count("fx_isnan_f32") == 1
     costly = next(iter(fx.compile(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]").sources.values()))
     assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
     x = np.random.default_rng(3).standard_normal(5000).astype("f4")

@@ -65,11 +65,12 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             }
         }
         const int64_t count = fx_min(1024, N - part);
+        const float limit = fx_isnan_f32(best) ? INFINITY
+            : (best == -INFINITY ? NAN : fx_nextafter_f32(best, -INFINITY));
         int32_t total = 2147483647;
         if (count < 16) {
             for (int64_t rest = 0; rest < count; ++rest) {
-                const float t0 = x[i*N + part + rest];
-                total = fx_minimum_i32(total, ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)rest
+                total = fx_minimum_i32(total, (!(x[i*N + part + rest] <= limit) ? (int32_t)rest
                     : 1024));
             }
         }
@@ -80,9 +81,9 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             for (int64_t block = 0; block < count1; block += 64) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 64; ++lane) {
-                    const float t0 = x[i*N + part + block + lane];
                     lanes[lane] = fx_minimum_i32(lanes[lane],
-                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(block + lane) : 1024));
+                        (!(x[i*N + part + block + lane] <= limit) ? (int32_t)(block + lane)
+                        : 1024));
                 }
             }
             #pragma omp simd
@@ -97,20 +98,18 @@ static void k0_argmax(const float *restrict x, int64_t *restrict argmax, int64_t
             for (int64_t block = 0; block < count2 - count1; block += 16) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float t0 = x[i*N + part + count1 + block + lane];
                     lanes[lane] = fx_minimum_i32(lanes[lane],
-                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count1 + block + lane)
-                        : 1024));
+                        (!(x[i*N + part + count1 + block + lane] <= limit)
+                        ? (int32_t)(count1 + block + lane) : 1024));
                 }
             }
             const int64_t left = fx_floor_mod(count, 16);
             if (left > 0) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < 16; ++lane) {
-                    const float t0 = x[i*N + part + count2 + left + lane - 16];
                     lanes[lane] = fx_minimum_i32(lanes[lane],
-                        ((t0 == best || fx_isnan_f32(t0)) ? (int32_t)(count2 + left + lane - 16)
-                        : 1024));
+                        (!(x[i*N + part + count2 + left + lane - 16] <= limit)
+                        ? (int32_t)(count2 + left + lane - 16) : 1024));
                 }
             }
             #pragma omp simd
