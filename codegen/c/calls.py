@@ -91,9 +91,6 @@ Maker = Callable[[Group, str], "Call"]
 PlainMaker = Callable[[list[str], Group, str], "Call"]
 
 
-_LONGEST = 200  # characters of the name of a function
-
-
 @dataclass(frozen=True)
 class Planned:
     """A program, a call for each of its groups, the weights that they packed by their names in C,

@@ -73,13 +73,6 @@ def node_flops(node: Node) -> Dim:
     return _known_cost(node).flops
 
 
-def node_bytes(node: Node) -> Dim:
-    """The bytes that one call reads and writes when it runs by itself: each operand and the result once.
-
-    Raises GraphError for a node without a type and for a leaf module."""
-    return _known_cost(node).bytes
-
-
 def node_cost(node: Node) -> Cost:
     """FLOPs and bytes of a node; None where they are unknown."""
     try:

@@ -23,7 +23,7 @@ from fxlite.passes.costing.cost_report import flops_by_node
 from fxlite.passes.profiling.profile import Setting, Times, node_row
 from fxlite.passes.profiling.record import Part, Profile, Row
 from fxlite.passes.profiling.tables import MOST_ROWS, blame_text, seconds_text
-from fxlite.show.node_cost import Roof, Roofs, limits, node_bytes, quantity_text
+from fxlite.show.node_cost import Roof, Roofs, limits, node_cost, quantity_text
 from fxlite.types import shapes
 from tests import models
 from tests.roofs import ROOFS
@@ -76,7 +76,7 @@ def test_python_rows_are_the_calls(net: fx.GraphModule) -> None:
     for row in found.rows:
         assert len(row.seconds) == len(found.whole_seconds) == len(found.plain_seconds) == 3
         assert row.flops == int(shapes.substitute(counts[row.node], {"B": 8}))
-        assert row.bytes == int(shapes.substitute(node_bytes(row.node), {"B": 8}))
+        assert row.bytes == int(shapes.substitute(node_cost(row.node).bytes, {"B": 8}))
         assert 0 < row.least <= row.median
         assert row.covers == row.node.target.name
     assert [row.module for row in found.rows if row.covers == "linear"] == ["layers.0.fc", "layers.1.fc", "head"]
