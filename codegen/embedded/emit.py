@@ -31,6 +31,7 @@ from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.kernel.text import comment, filled, signature
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.passes.group import Group
 from fxlite.scalar import expr
 from fxlite.scalar.expr import IndexValue
@@ -58,8 +59,7 @@ def require_small(module: GraphModule) -> None:
                 f"give them: gm.specialize({given})"
             )
     for node in module.graph.nodes:
-        types = node.type if isinstance(node.type, tuple) else (node.type,)
-        for kind in types if node.op != "output" else ():
+        for kind in types_of(node) if node.op != "output" else ():
             if kind is not None and kind.dtype.real.name == "f64":
                 raise CodegenError(
                     f"{node.describe()} is {kind}: small devices compute float64 by functions, at "

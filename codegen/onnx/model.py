@@ -22,6 +22,7 @@ from fxlite.codegen.onnx.builder import TABLE, Builder, Value, symbols
 from fxlite.codegen.onnx.value_types import with_types
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.graph.pytree import result_leaves
 from fxlite.passes import decompose, remove_dropout
 from fxlite.passes.rules.complex_parts import without_complex
@@ -226,7 +227,7 @@ def write(b: Builder, nodes: Any) -> list[Any]:
 
 def _call(b: Builder, node: Node) -> Any:
     op = node.target
-    if any(t.dtype.is_complex for t in _types((node, *node.all_input_nodes))):  # in a body
+    if any(t.dtype.is_complex for n in (node, *node.all_input_nodes) for t in types_of(n)):  # in a body
         raise ModelExportError("ONNX's ops do not compute with complex numbers")
     if op.name == "getitem":
         return b.values[node.args[0]][node.bound["index"]]
@@ -245,11 +246,6 @@ def _call(b: Builder, node: Node) -> Any:
         b.kind = row.kind
         return row.function(b, node.type, **bound)
     return scalars.pointwise(b, op, op.map_tensors(operand, node.arguments), node.type)
-
-
-def _types(nodes: Any) -> Iterator[TensorType]:
-    for node in nodes:
-        yield from node.type if isinstance(node.type, tuple) else (node.type,)
 
 
 def _named(b: Builder, node: Node, found: Any, made: list[Any]) -> Any:

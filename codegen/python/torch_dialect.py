@@ -23,6 +23,7 @@ from fxlite.codegen.python.numpy_text import Library, NumpyText, Verbatim, count
 from fxlite.codegen.python.text import CALL, LEVELS
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.ops.image.convolution import padding_pairs
 from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.op import Op, lookup
@@ -411,9 +412,7 @@ class TorchDialect(TableDialect):
 
     def check(self, node: Node) -> None:
         super().check(node)
-        types = [node.type, *(n.type for n in node.all_input_nodes)]
-        flat = [t for one in types for t in (one if isinstance(one, tuple) else (one,))]
-        for type in flat:
+        for type in (t for n in (node, *node.all_input_nodes) for t in types_of(n)):
             if isinstance(type, TensorType) and type.dtype.name in ("u16", "u32", "u64"):
                 raise CodegenError(
                     f"{node.describe()}: torch does not compute with {type.dtype.long_name}; cast "

@@ -210,11 +210,16 @@ def described(error: BaseException, file: Path | None = None) -> str:
     return f"{text} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else text
 
 
-def here(depth: int = 1) -> Location | None:
-    """The location of the innermost caller outside of fxlite."""
-    frame: FrameType | None = sys._getframe(depth)
+def program_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame outside of fxlite, from this one outwards."""
     while frame is not None and (KNOWN_OWN.get(frame.f_code.co_filename) or is_own_file(frame.f_code.co_filename)):
         frame = frame.f_back
+    return frame
+
+
+def here(depth: int = 1) -> Location | None:
+    """The location of the innermost caller outside of fxlite."""
+    frame = program_frame(sys._getframe(depth))
     return None if frame is None else Location(frame.f_code, frame.f_lasti)
 
 

@@ -129,6 +129,11 @@ def map_nodes(value: Any, function: Callable[[Node], Any]) -> Any:
     return value
 
 
+def types_of(node: Node) -> tuple[Any, ...]:
+    """The types of a node's values: one, or as many as it has results."""
+    return node.type if isinstance(node.type, tuple) else (node.type,)
+
+
 def origin_text(scope: Scope | None, loc: Location | None) -> str:
     """``conv1 (Conv2d), model.py:31``; empty if nothing is known."""
     parts = [str(scope)] if scope is not None and scope.path else []

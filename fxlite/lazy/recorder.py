@@ -27,6 +27,7 @@ from fxlite.base.errors import FxliteError, number_of
 from fxlite.base.facade import above
 from fxlite.graph.graph import Graph, Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.nn.module import Module
 from fxlite.tracing.calls import Places
 from fxlite.tracing.proxy import Proxy
@@ -226,9 +227,7 @@ class Recorder:
         )
         program = self._programs.get(key)
         if program is None:
-            types = [
-                t for node in (*inputs, *order) for t in (node.type if isinstance(node.type, tuple) else (node.type,))
-            ]
+            types = (t for node in (*inputs, *order) for t in types_of(node))
             elements = sum(t.size for t in types if isinstance(t, TensorType))
             program = self._programs[key] = _Program(len(order), NODE * len(order) + elements)
             if len(self._programs) > MOST_PROGRAMS:
@@ -361,12 +360,6 @@ def layout_in_memory(value: np.ndarray[Any, Any]) -> Layout:
     long = [s for s, size in zip(strides, value.shape) if size > 1]
     in_order = all(s > 0 for s in long) and long == sorted(long, reverse=True)
     return Layout(strides, in_order)
-
-
-def _elements(node: Node) -> int:
-    """The number of elements of a node's value, or of its values."""
-    types = node.type if isinstance(node.type, tuple) else (node.type,)
-    return sum(int(t.size) for t in types if isinstance(t, TensorType))
 
 
 def _exact(value: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fxlite.base.errors import Details, FxliteError, TraceError
-from fxlite.base.location import Location, here, is_own_file
+from fxlite.base.location import Location, here, is_own_file, program_frame
 from fxlite.graph.pytree import children_of
 from fxlite.nn.module import Module
 from fxlite.ops.elementwise import COMPARISONS
@@ -219,9 +219,7 @@ def _place_of(error: BaseException) -> Location | None:
 
 def _unpacked() -> int:
     """The number of values that the program is unpacking (``a, b = x``); 1 if it is doing something else."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and is_own_file(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = program_frame(sys._getframe(1))
     if frame is None:
         return 1
     code, at = frame.f_code.co_code, frame.f_lasti

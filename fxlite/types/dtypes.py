@@ -342,10 +342,15 @@ def plain_array(value: Any, what: str = "") -> Array:
     return array
 
 
+def has_same_bits(a: Any, b: Any) -> bool:
+    """Whether two arrays, or NumPy numbers, have the same type and bits."""
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
 def is_same_array(a: Array, b: Array) -> bool:
     """Whether two arrays have the same contents; NaN equals NaN."""
     if a is b or a.dtype != b.dtype or a.dtype.isbuiltin != 1:
-        return a is b or (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+        return a is b or has_same_bits(a, b)
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
 
 

@@ -22,6 +22,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.nn.module import Module
 from fxlite.ops.op import Op
 from fxlite.passes.rewrite.wildcard import UNBOUND, bind_template, same_attributes, same_number
+from fxlite.types.dtypes import has_same_bits
 
 Slots = list[Any]
 #: A condition may turn down a way to match; this many are offered before the node is given up.
@@ -345,10 +346,7 @@ def _equal_numbers(a: Any, b: Any) -> bool:
 
 def same_arrays(a: Any, b: Any) -> bool:
     """True for arrays of equal dtype, shape and bits."""
-    if a is b:
-        return True
-    a, b = np.asarray(a), np.asarray(b)
-    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    return a is b or has_same_bits(np.asarray(a), np.asarray(b))
 
 
 _CONSTANT = re.compile(r"(?:.*\.)?constant_\d+")

@@ -17,8 +17,9 @@ import numpy as np
 
 from fxlite import ops
 from fxlite.base.errors import CodegenError, FxliteError
-from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import map_nodes, types_of
 from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.passes.base import unique_attribute
 from fxlite.passes.rewrite.rewire import Rewiring
@@ -47,8 +48,7 @@ def has_complex(node: Node) -> bool:
 
 
 def _types(node: Node) -> tuple[Any, ...]:
-    found = node.type if isinstance(node.type, tuple) else (node.type,)
-    return tuple(t for t in found if isinstance(t, TensorType))
+    return tuple(t for t in types_of(node) if isinstance(t, TensorType))
 
 
 def without_complex(gm: GraphModule, whose: str, error: type[FxliteError], pairs: bool) -> GraphModule:

@@ -21,8 +21,9 @@ import numpy as np
 
 from fxlite import nn
 from fxlite.graph.few_numbers import FEW_ELEMENTS, counts_positions, made_from_few_numbers
-from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import map_nodes, types_of
 from fxlite.ops.op import Op, lookup
 from fxlite.passes.base import graph_pass, refuse, unique_attribute
 from fxlite.passes.derived import Derivation, Source, derivations, set_derivations
@@ -156,7 +157,7 @@ def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: 
         return False
     if node.type is None or shapes.names(list(node.kwargs.values())):
         return False
-    if not all(isinstance(t, TensorType) and t.is_concrete for t in _types(node)):
+    if not all(isinstance(t, TensorType) and t.is_concrete for t in types_of(node)):
         return False
     size = _bytes(node)
     limit = max(limit, sum(map(_bytes, node.all_input_nodes)))
@@ -166,12 +167,8 @@ def _is_constant(gm: GraphModule, node: Node, constant: dict[Node, str], limit: 
     return bool(size <= limit)
 
 
-def _types(node: Node) -> tuple[Any, ...]:
-    return node.type if isinstance(node.type, tuple) else (node.type,)
-
-
 def _bytes(node: Node) -> int:
-    return sum(t.nbytes for t in _types(node))
+    return sum(t.nbytes for t in types_of(node))
 
 
 def _repeats(node: Node) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node, map_nodes, nodes_in
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.types import shapes
 from fxlite.types.tensor_type import TensorType
 
@@ -41,7 +42,7 @@ class Slot:
 
 def parts_of(node: Node) -> tuple[TensorType, ...]:
     """The types of a value's arrays; empty if they are not known."""
-    types = node.type if isinstance(node.type, tuple) else (node.type,)
+    types = types_of(node)
     return types if all(isinstance(t, TensorType) for t in types) else ()
 
 

@@ -22,8 +22,7 @@ from fxlite.base.outside_text import docstring, python_string
 from fxlite.files.serialize import save_safetensors
 from fxlite.ops.op import Op
 from fxlite.passes.derived import Derivation, Source, sources_in
-from fxlite.show.comparison.compare import same_array
-from fxlite.types.dtypes import DType
+from fxlite.types.dtypes import DType, has_same_bits
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +77,7 @@ def make_converter(
     stored = {
         key: np.asarray(array)
         for key, array in wanted.items()
-        if names.get(key, key) not in weights or not same_array(weights[names.get(key, key)], array)
+        if names.get(key, key) not in weights or not has_same_bits(weights[names.get(key, key)], array)
     }
     kept = {name: array for name, array in fixed.items() if array.size > _MOST_NUMBERS}
     lines = _head(title, stored or kept, needed)

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from fxlite import nn
 from fxlite.base.errors import CodegenError
-from fxlite.base.location import is_own_file
+from fxlite.base.location import is_own_file, program_frame
 from fxlite.base.state import active_tracer
 from fxlite.codegen.python.layers import Layer, layer_of
 from fxlite.graph.graph import Node
@@ -228,7 +228,7 @@ class Recording:
         elif kind == "return":
             call.result = argument
             self._stack.pop()
-            outer = self._outer(frame.f_back)
+            outer = program_frame(frame.f_back)
             if outer is not None and self._stack and self._stack[-1][0] is outer:
                 steps = self._stack[-1][1].steps
                 span = _span(outer)
@@ -261,16 +261,10 @@ class Recording:
         if not isinstance(made, Module) or id(made) in self.created:
             return
         self._kept.append(made)
-        outer = self._outer(frame.f_back)
+        outer = program_frame(frame.f_back)
         span = None if outer is None else _span(outer)
         if outer is not None and span is not None:
             self.created[id(made)] = outer.f_code.co_filename, span
-
-    @staticmethod
-    def _outer(frame: FrameType | None) -> FrameType | None:
-        while frame is not None and is_own_file(frame.f_code.co_filename):
-            frame = frame.f_back
-        return frame
 
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")

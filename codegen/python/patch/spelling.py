@@ -33,8 +33,8 @@ from fxlite.codegen.python.patch.recording import (
 from fxlite.codegen.python.text import FileNames, Names, attribute_text, numbered, with_numbers
 from fxlite.graph.graph import Node
 from fxlite.nn.module import Parameter
-from fxlite.show.comparison.compare import same_array
 from fxlite.types import shapes
+from fxlite.types.dtypes import has_same_bits
 
 _MOST_NUMBERS = 16  # in an array that is written into the text
 _LONG = 50  # characters of an operand
@@ -286,7 +286,7 @@ class Spelling(Values):
     def _literal(self, value: Any, expression: ast.AST, step: Step, path: str) -> str:
         """A small array as text."""
         for name, other in {**step.call.globals, **step.variables}.items():
-            if isinstance(other, np.ndarray) and same_array(other, value):
+            if isinstance(other, np.ndarray) and has_same_bits(other, value):
                 return name
         if value.size > _MOST_NUMBERS:
             raise self.cannot(

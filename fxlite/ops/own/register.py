@@ -21,7 +21,7 @@ import numpy as np
 
 from fxlite.base.errors import ArgumentError, FxliteError, did_you_mean, expect
 from fxlite.base.facade import above
-from fxlite.base.location import definition_of, described, is_own_file
+from fxlite.base.location import definition_of, described, program_frame
 from fxlite.base.outside_text import is_name
 from fxlite.base.state import is_traced
 from fxlite.ops.facts import Facts
@@ -463,7 +463,5 @@ def _code(code: Any) -> Any:
 
 def _caller() -> Any:
     """The code object of the program that calls fxlite."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and is_own_file(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = program_frame(sys._getframe(1))
     return None if frame is None else frame.f_code

@@ -23,10 +23,11 @@ from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.subgraph import SubGraph, bodies_of
-from fxlite.show.comparison.compare import bits_differ, differences, operands, same_array
+from fxlite.show.comparison.compare import bits_differ, differences, operands
 from fxlite.show.comparison.pairing import Pairs, call_key, moved_modules, moved_path
 from fxlite.show.node_cost import Cost, node_cost
 from fxlite.show.text.pretty import node_line, value_text, without_bodies
+from fxlite.types.dtypes import has_same_bits
 from fxlite.types.tensor_type import TensorType, type_of
 
 
@@ -282,7 +283,7 @@ def _renamed(
     uniform = {path for path, array in waiting.items() if _is_uniform(array.tobytes())}
     for path in sorted(waiting, key=uniform.__contains__):
         others = [other for other in buckets.get(_print_of(waiting[path]), ()) if other not in taken]
-        others = [other for other in others if same_array(waiting[path], _array(modules[1], other))]
+        others = [other for other in others if has_same_bits(waiting[path], _array(modules[1], other))]
         best = max(others, key=lambda other: _alike(path, other, moved), default=None)
         if best is None:
             continue
@@ -294,7 +295,7 @@ def _renamed(
     for path, other in _followers(found, old, new):
         if other not in taken and path not in found:
             array = _array(modules[0], path)
-            if same_array(array, _array(modules[1], other)) and _is_uniform(array.tobytes()):
+            if has_same_bits(array, _array(modules[1], other)) and _is_uniform(array.tobytes()):
                 found[path] = other
                 taken.add(other)
     return found
@@ -337,7 +338,7 @@ def _differs(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphMod
     if modules is None:
         return bool(old != new)
     one, other = modules[0].get_attribute(path), modules[1].get_attribute(path)
-    return one is not other and not same_array(np.asarray(one), np.asarray(other))
+    return one is not other and not has_same_bits(np.asarray(one), np.asarray(other))
 
 
 def _compared(path: str, old: Any, new: Any, modules: tuple[GraphModule, GraphModule] | None) -> WeightChange:

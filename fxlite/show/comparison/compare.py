@@ -237,11 +237,6 @@ def bits_differ(a: Any, b: Any) -> Any:
     return differ if word == a.itemsize else differ.reshape(-1, a.itemsize // word).any(axis=1)
 
 
-def same_array(a: Any, b: Any) -> bool:
-    """Whether two arrays have the same type and bits."""
-    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
-
-
 def operands(node: Node) -> list[Node]:
     """The nodes that are read, with repetitions, in an order that does not depend on that of keywords."""
     found: list[Node] = []

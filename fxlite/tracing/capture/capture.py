@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file
+from fxlite.base.location import FOR_PROGRAM, REGENERATED, is_own_file, program_frame
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.tracing.capture.answers import (
     ARRAYS,
@@ -424,21 +424,15 @@ _rewritten: weakref.WeakSet[CodeType] = weakref.WeakSet()
 _plain: dict[tuple[str, int], str] = {}
 
 
-def _program_frame(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and is_own_file(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
 def is_captured(frame: FrameType | None) -> bool:
     """Whether the control flow of the running function is captured."""
-    found = _program_frame(frame)
+    found = program_frame(frame)
     return found is not None and found.f_code in _rewritten
 
 
 def why_plain(frame: FrameType | None) -> str:
     """The reason why the control flow of a running function cannot be captured, in words."""
-    frame = _program_frame(frame)
+    frame = program_frame(frame)
     if frame is None:
         return ""
     code = frame.f_code

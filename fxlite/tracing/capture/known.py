@@ -13,7 +13,8 @@ import numpy as np
 
 from fxlite.base.state import active_tracer, is_traced
 from fxlite.graph.few_numbers import FEW_ELEMENTS, counts_positions, made_from_few_numbers
-from fxlite.graph.graph import Node, map_nodes
+from fxlite.graph.graph import Node
+from fxlite.graph.node import map_nodes, types_of
 from fxlite.tracing.writes.shared_memory import is_number
 from fxlite.types.tensor_type import TensorType
 
@@ -89,21 +90,17 @@ def _may_be_known(tracer: Tracer, node: Node) -> bool:
         return node in tracer.own_constants
     if node.op != "call_function" or node.is_impure() or node.target.kind in _UNKNOWN:
         return False
-    types = _types(node)
+    types = types_of(node)
     if not all(isinstance(t, TensorType) and all(type(d) is int for d in t.shape) for t in types):
         return False
     return not tracer.knows_few or all(t.size <= FEW_ELEMENTS for t in types)
-
-
-def _types(node: Node) -> tuple[Any, ...]:
-    return node.type if isinstance(node.type, tuple) else (node.type,)
 
 
 def _compute(tracer: Tracer, node: Node) -> Any:
     if node.op == "get_attr":
         return np.asarray(tracer.own_constants[node])
     if node.target.kind != "view":
-        more = sum(t.nbytes for t in _types(node))
+        more = sum(t.nbytes for t in types_of(node))
         if tracer.known_bytes + more > MOST_BYTES and not tracer.knows_few:
             raise TooMuchKnown
         tracer.known_bytes += more

@@ -15,6 +15,7 @@ from typing import Any
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import types_of
 from fxlite.passes.quantize.schemes.roles import multiply_adds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Record, record_of
 from fxlite.show.node_cost import quantity_text
@@ -155,8 +156,7 @@ def _is_arithmetic(node: Any) -> bool:
     """True for float arithmetic of the program itself."""
     if "from" in node.meta or node.target.name == "getitem" or node.target.role == "table":
         return False
-    types = node.type if isinstance(node.type, tuple) else (node.type,)
-    return any(t is not None and t.dtype.is_float for t in types)
+    return any(t is not None and t.dtype.is_float for t in types_of(node))
 
 
 def _short(row: Record) -> str:
