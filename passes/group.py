@@ -502,9 +502,7 @@ class _Grouping:
         """True if one element costs more than a few instructions."""
         known = self.costs.get(node)
         if known is None:
-            index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
-            value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
-            applied = [e for e in expr.walk(value) if isinstance(e, Apply)]
+            applied = [e for e in expr.walk(_any_element(node)) if isinstance(e, Apply)]
             # A value that is quantized once takes a quarter of the memory.
             # Each part of a concatenation gets loops of its own.
             is_joined = node.target.name == "concat" and len(node.args[0]) <= MOST_READS
@@ -612,11 +610,15 @@ def _is_small_table(node: Node, found: Group) -> bool:
     return own is not None and own < FEW_ELEMENTS and (all_reads is None or all_reads > own)
 
 
+def _any_element(node: Node) -> Expr:
+    """An element of a node in terms of its operands."""
+    index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
+    return element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
+
+
 def _combines(node: Node) -> bool:
     """True if an element combines a whole window of elements, and not only a few of them, as in a resized image."""
-    index = tuple(Index.of(fresh_var(d)) for d in node.type.shape)
-    value = element_of(node, index, lambda n, i: Load(n.type.dtype, n.name, i))
-    return any(isinstance(e, Reduction) for e in expr.walk(value))
+    return any(isinstance(e, Reduction) for e in expr.walk(_any_element(node)))
 
 
 def _combines_rows(node: Node) -> bool:

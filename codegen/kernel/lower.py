@@ -192,8 +192,7 @@ def lower_contraction(group: Group) -> Contraction:
         raise CodegenError(f"{anchor.describe()} is not a sum of products")
     may_pad = "conv" in anchor.target.name
     a, b = (_as_load(_without_scale(_without_zero_point(factor), anchor), anchor, may_pad) for factor in factors.args)
-    accumulator = Local(reduction.dtype, ACCUMULATOR)
-    own_value = expr.transform(own, lambda n: accumulator if n is reduction else n)
+    own_value = expr.replaced(own, reduction, Local(reduction.dtype, ACCUMULATOR))
     return Contraction(
         group.root,
         anchor,

@@ -168,7 +168,7 @@ class Scope:
         words = list(_words(text))
         marked = [w for w in dict.fromkeys(words) if _MARKED.match(w)]
         taken = {w for w in words if not _MARKED.match(w)}.union(keywords)
-        of_macros = _of_macros(library, taken)
+        of_macros = _of_macros(library, frozenset(_macros(library).keys() & taken))
 
         def is_free(wish: str) -> bool:
             return not (wish in taken or wish in _RESERVED or wish in of_macros)
@@ -219,13 +219,9 @@ def _macros(library: str) -> dict[str, frozenset[str]]:
     }
 
 
-def _of_macros(library: str, used: set[str]) -> frozenset[str]:
-    """All macros of a library, and the words of those that are used, or reserved."""
-    return _words_of_macros(library, frozenset(word for word in used if word in _macros(library)))
-
-
 @lru_cache(256)
-def _words_of_macros(library: str, used: frozenset[str]) -> frozenset[str]:
+def _of_macros(library: str, used: frozenset[str]) -> frozenset[str]:
+    """All macros of a library, and the words of those that are used, or reserved."""
     macros = _macros(library)
     seen = used | (_RESERVED & macros.keys())
     found, work = set(macros), [*seen]

@@ -214,6 +214,7 @@ class Nest:
             body = term
         computed = node.body.dtype.compute
         widened = max(node.dtype, computed, key=lambda dtype: dtype.itemsize)
+        around = inner.order[level:], inner.levels[level + 1 :]
         if COMBINATIONS[node.kind].positions:
             statements, result = _arg_reduction(reduced, inner, level, body)
         elif self.lanes and self.finite is None and _has_short_rows(reduced, inner):
@@ -222,15 +223,12 @@ class Nest:
             if is_count(reduced) and isinstance(body, Cast):
                 statements, result = count_in_lanes(inner.order[-1], inner.levels[-1], body, move)
             elif is_long(node, BLOCK):
-                around = inner.order[level:], inner.levels[level + 1 :]
                 statements, result = sum_in_lanes(*around, body, computed, move, widened)
             else:
                 statements, result = _lane_reduction(node, inner, level, body, computed)
         elif self.finite is not None and is_long(node):
-            around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = sum_in_blocks(*around, body, computed, most, move)
         elif is_long(node):
-            around = inner.order[level:], inner.levels[level + 1 :]
             statements, result = serial_sum(*around, body, computed, self.lanes, widened)
         else:
             total = fresh_local(computed, "_a")
@@ -370,6 +368,14 @@ class Nest:
         """All loops, with ``final`` as the innermost statements."""
         self.levels[-1].extend(final)
         return [*self.levels[0], *self._from(0)]
+
+    def storing(self, variables: Sequence[Var], store: Store, env: Mapping[Var, Index]) -> list[Stmt]:
+        """All loops, with those over ``variables`` as the innermost ones, around a store, whose own variables ``env``
+        gives in terms of these."""
+        inner = self.within(variables)
+        value = inner.bind(expr.decided(expr.substitute_index(store.value, env)))
+        self.add(inner, [Store(store.buffer, tuple(i.substitute(env) for i in store.index), value)])
+        return self.finish([])
 
     def _from(self, start: int) -> list[Stmt]:
         """The loops from depth ``start`` inwards. The outermost of all runs on threads and the innermost in

@@ -78,10 +78,7 @@ def rows_of_functions(
         place = next((k for k, call in enumerate(found) if _is_of_rows(node) and expr.is_same(call, node, {})), None)
         return node if place is None else _at(rows[place], lane)
 
-    inner = blocks.within([lane])
-    stored = inner.bind(expr.decided(expr.substitute_index(expr.transform(value, read), env)))
-    blocks.add(inner, [Store(output, tuple(i.substitute(env) for i in store), stored)])
-    return blocks.finish([])
+    return blocks.storing([lane], Store(output, store, expr.transform(value, read)), env)
 
 
 def _is_of_rows(node: Expr) -> bool:

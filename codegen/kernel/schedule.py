@@ -458,7 +458,7 @@ def _scan(group: Group, name: str, lanes: bool) -> Kernel:
     total = fresh_local(reduction.dtype, "_a")
     here = Local(total.dtype, total.name, (Index.of(inner[0]),)) if inner else total
     body = expr.substitute_index(reduction.body, {reduction.variables[0]: Index.of(step), **places})
-    result = expr.substitute_index(expr.transform(value, lambda n: here if n is reduction else n), places)
+    result = expr.substitute_index(expr.replaced(value, reduction, here), places)
     store = tuple(Index.of(v).substitute(places) for v in space)
     output = buffer_of(group.root, is_output=True)
     order = [*outer, *turns, step, *inner]

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, Let, Stmt, Store, fresh_local
-from fxlite.codegen.kernel.nest import Nest
+from fxlite.codegen.kernel.nest import Nest, move
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.index import Index, Value, Var, extremum, flatten, product
@@ -79,7 +79,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     squares.levels[-1] += [size for size in sizes.values() if isinstance(size, Let)]
     if isinstance(value, Load) and _is_copied(value, rows, flatten(store, nest.shapes[output]), row, column):
         (down, across), env = square()
-        moved = Store(output, tuple(i.substitute(env) for i in store), expr.substitute_index(value, env))
+        moved = move(Store(output, store, value), env)
         squares.levels[-1].append(For(across, (For(down, (moved,), "serial"),), "transpose"))
         return squares.finish([])
     tiles: dict[tuple[str, MultiIndex], Local] = {}
@@ -100,10 +100,7 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
         tile = tiles.get((node.buffer, node.index)) if isinstance(node, Load) and node.guard is None else None
         return node if tile is None else Local(node.dtype, tile.name, (place,))
 
-    inner = squares.within(inside)
-    stored = inner.bind(expr.decided(expr.substitute_index(expr.transform(value, read), env)))
-    squares.add(inner, [Store(output, tuple(i.substitute(env) for i in store), stored)])
-    return squares.finish([])
+    return squares.storing(inside, Store(output, store, expr.transform(value, read)), env)
 
 
 def _is_copied(load: Load, rows: Collection[Any], place: Index, row: Var, column: Var) -> bool:
@@ -156,10 +153,7 @@ def _unwoven(
     blocks.levels[-1] += [size] if isinstance(size, Let) else []
     inside = expr.fresh_var(extent, "v")
     env = {column: Index.of(block) * BLOCK + inside}
-    inner = blocks.within([few, inside])
-    stored = inner.bind(expr.decided(expr.substitute_index(value, env)))
-    blocks.add(inner, [Store(output, tuple(i.substitute(env) for i in store), stored)])
-    return blocks.finish([])
+    return blocks.storing([few, inside], Store(output, store, value), env)
 
 
 def _ordered(others: Sequence[Var], across: Var) -> list[Var]:

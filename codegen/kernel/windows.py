@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from fxlite.codegen.kernel.bounds import inside, span
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, fresh_local
-from fxlite.codegen.kernel.nest import combine, is_better, neutral, place_in_order
+from fxlite.codegen.kernel.nest import combine, is_better, move, neutral, place_in_order
 from fxlite.codegen.kernel.sums import (
     COLUMNS,
     MOST_COLUMNS,
@@ -92,7 +92,7 @@ def window_rows(
     (reduction,) = reductions
     before = list[Stmt]()
     bounded = _of_part(reduction, output, before)
-    value = expr.transform(value, lambda n: bounded if n is reduction else n)
+    value = expr.replaced(value, reduction, bounded)
     found = _rows_of(bounded, space, value, store, output, shapes)
     return None if found is None else [*before, *found]
 
@@ -118,10 +118,7 @@ def _rows_of(
     kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
 
     def stored(place: Index, total: Expr) -> Stmt:
-        env = {along: place}
-        final = expr.transform(value, lambda n: total if n is reduction else n)
-        at = tuple(i.substitute(env) for i in store)
-        return Store(output, at, expr.substitute_index(final, env))
+        return move(Store(output, store, expr.replaced(value, reduction, total)), {along: place})
 
     if is_wide:
         if window.column is not None or window.bounds:
@@ -393,9 +390,8 @@ def _by_columns(
         return Local(dtype, combined.name, (first + Index.of(element) * step + place,))
 
     def stored(total: Expr) -> Stmt:
-        env = {along: columns.first + element, **moved}
-        final = expr.substitute_index(expr.transform(value, lambda n: total if n is reduction else n), env)
-        return Store(output, tuple(i.substitute(env) for i in store), final)
+        final = Store(output, store, expr.replaced(value, reduction, total))
+        return move(final, {along: columns.first + element, **moved})
 
     if width <= WINDOW_COLUMNS:
         of_all = reduce(partial(combine, kind), [inside(Index.of(n)) for n in range(width)])

@@ -49,7 +49,8 @@ def value_sizes(program: Program) -> tuple[ValueSize, ...]:
     numbers = [v for v in values if all(isinstance(d, int) for d in v.shape)]
     count_values(numbers, {}, STORED_VALUE, title)
     kept: dict[int, tuple[ValueSize, Counter[str]]] = {}
-    for value in sorted(filter(_is_open, values), key=_weight, reverse=True):
+    # those that cover others come first: they have many known bytes and, for equal bytes, are stored
+    for value in sorted(filter(_is_open, values), key=lambda v: (v.known_bytes, v.stored), reverse=True):
         named = Counter(str(d) for d in value.shape if not isinstance(d, int))
         if not any(_covers(*other, value, named) for other in kept.values()):
             kept[id(value)] = value, named
@@ -83,17 +84,8 @@ def _is_open(value: ValueSize) -> bool:
     """Whether it has to be checked in each call."""
     if any(not isinstance(d, int) for d in value.shape):
         return True
-    counted = _known_bytes(value)
+    counted = value.known_bytes
     return counted > (HOLLOW if 0 in value.shape else CONSTANT if value.stored else counted)
-
-
-def _weight(value: ValueSize) -> tuple[int, bool]:
-    """A sort key: values that cover others come first, which have many known bytes and, for equal bytes, are stored."""
-    return _known_bytes(value), value.stored
-
-
-def _known_bytes(value: ValueSize) -> int:
-    return value.bytes_counted([d for d in value.shape if isinstance(d, int)])
 
 
 def _covers(one: ValueSize, mine: Counter[str], other: ValueSize, its: Counter[str]) -> bool:

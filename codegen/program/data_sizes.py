@@ -73,12 +73,13 @@ def with_data_sizes(module: GraphModule) -> tuple[GraphModule, dict[str, DataSiz
         return module, {}
     made, found = module.copy(), dict[str, DataSize]()
     for node in made.graph.find_nodes(op="call_function", target=places):
-        selection = _Selection(made.graph, node)
+        selection = _Selection(made.graph, node, _count_of(node.args[0]))
         if selection.is_open:
             found |= selection.shrink()
-    for node in [n for n in made.graph.nodes if _first_places(n)]:
-        if not node._erased and not found.keys() & shapes.names(node.type.shape):
-            prefix = _Prefix(made.graph, node)
+    for node in list(made.graph.nodes):
+        number = None if node._erased else _first_places(node)
+        if number is not None and not found.keys() & shapes.names(node.type.shape):
+            prefix = _Prefix(made.graph, node, number)
             if prefix.is_open:
                 found |= prefix.shrink()
     return (made, found) if found else (module, {})
@@ -98,10 +99,9 @@ class _Selection:
     #: What the positions are from the count on.
     beyond: Any = 0
 
-    def __init__(self, graph: Graph, places: Node) -> None:
-        self.graph, self.places = graph, places
+    def __init__(self, graph: Graph, places: Node, count: Node | None) -> None:
+        self.graph, self.places, self.count = graph, places, count
         self.size: Dim = places.type.shape[0]
-        self.count = self._count()
         few = type(self.size) is int and self.size < FEW
         self.is_open = self.count is not None and places.kwargs.get("size") is None and not few
         self.tails: dict[Node, _Tail] = {}
@@ -109,9 +109,6 @@ class _Selection:
         self.needed: dict[Node, int] = {}
         #: The operands of these that are read along it, each with its own axis.
         self.read: dict[Node, dict[Node, int]] = {}
-
-    def _count(self) -> Node | None:
-        return _count_of(self.places.args[0])
 
     def _counted(self) -> Node:
         """The node that computes the count, which is not negative and at most the size."""
@@ -496,9 +493,6 @@ class _Prefix(_Selection):
     """The positions below a number, and everything computed from the mask of these."""
 
     beyond = False
-
-    def _count(self) -> Node | None:
-        return _first_places(self.places)
 
     def _counted(self) -> Node:
         number, size = self.count, self.size

@@ -276,7 +276,7 @@ def plan(
     for node in module.graph.nodes:
         _check(node, claims, unexpanded, control)
     is_body = writable is not None
-    flat = list(_flat_results(module))
+    flat = list(nodes_in(module.graph.output_node().args))
     held = _with_copies(module, {node: flat[number] for node, number in owned.items()})
     results = [node for number, node in enumerate(flat) if number not in owned.values()]
     early = {n for n in module.graph.nodes if is_body and _writes_part(n)}
@@ -475,10 +475,6 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
             raise CodegenError(f"{node.describe()}: {why}")
     if node.op != "output" and node.type is None:
         raise CodegenError(f"{node.describe()} has no type; trace with input types")
-
-
-def _flat_results(module: GraphModule) -> list[Node]:
-    return list(nodes_in(module.graph.output_node().args))
 
 
 def _same_memory(found: Group) -> Node | None:

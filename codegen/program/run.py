@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -372,12 +373,14 @@ def run_program(
     for node in module.graph.find_nodes(op="get_attr"):
         memory[buffer_name(node)] = np.asarray(module.get_attribute(node.target))
 
-    def value(node: Node) -> Any:
-        held = memory[buffer_name(program.memory(node))]
-        return np.asarray(held).reshape(node.type.substitute(dims).shape)
-
     _run_groups(program, memory, dims, kernels, run)
-    return [value(node) for node in program.results]
+    return [_value(program, node, memory, dims) for node in program.results]
+
+
+def _value(program: Program, node: Node, memory: Mapping[str, Any], dims: Mapping[str, int]) -> Any:
+    """The value of a node that a memory holds."""
+    held = memory[buffer_name(program.memory(node))]
+    return np.asarray(held).reshape(node.type.substitute(dims).shape)
 
 
 def _run_groups(
@@ -388,11 +391,7 @@ def _run_groups(
     run: RunKernel = run_kernel,
 ) -> None:
     """Run the groups of a program in a memory."""
-
-    def value(node: Node) -> Any:
-        held = memory[buffer_name(program.memory(node))]
-        return np.asarray(held).reshape(node.type.substitute(env).shape)
-
+    value = partial(_value, program, memory=memory, dims=env)
     left = iter(kernels or _scheduled_once(program))
     for found in program.groups:
         if found.kind == "control":

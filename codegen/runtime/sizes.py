@@ -60,6 +60,11 @@ class ValueSize:
         """Its shape in a call. Raises ValueError if a divisor is not positive."""
         return tuple(d if isinstance(d, int) else d.evaluate(dims) for d in self.shape)
 
+    @property
+    def known_bytes(self) -> int:
+        """Bytes as far as its sizes are numbers."""
+        return self.bytes_counted([d for d in self.shape if isinstance(d, int)])
+
     def bytes_counted(self, sizes: Sequence[int]) -> int:
         """Bytes at these sizes, with empty axes counted as one element."""
         return self.itemsize * math.prod(max(size, 1) for size in sizes)

@@ -539,6 +539,11 @@ def walk(expr: Expr, closed: tuple[type[Expr], ...] = ()) -> Iterator[Expr]:
                 stack += [(c, False) for c in reversed(node.children)]
 
 
+def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The expression with another one in place of a part of it (of this very object)."""
+    return transform(expr, lambda node: new if node is old else node)
+
+
 def substitute_index(expr: Expr, env: Mapping[Any, Any]) -> Expr:
     """Replace loop variables in all indices of an expression."""
 
