@@ -10,6 +10,7 @@ import numpy as np
 
 from fxlite.codegen.onnx.builder import Builder, Value, exports, is_single, type_of
 from fxlite.types import dtypes
+from fxlite.types.shapes import as_tuple
 from fxlite.types.tensor_type import TensorType
 
 
@@ -26,8 +27,7 @@ def _vector(b: Builder, value: Any, number: float, sizes: tuple[int, ...], type:
 
 def _sizes(bound: Mapping[str, Any]) -> tuple[Any, ...]:
     """The sizes of the axes over which a norm is computed."""
-    value = bound["normalized_shape"]
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return as_tuple(bound["normalized_shape"])
 
 
 def _of_numbers(bound: Mapping[str, Any]) -> bool:

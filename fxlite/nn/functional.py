@@ -143,12 +143,12 @@ def layer_norm(
     x: Tensor, normalized_shape: Any, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5
 ) -> Tensor:
     """Normalize over the last axes, whose sizes are ``normalized_shape``."""
-    return ops.layer_norm(x, weight, bias, normalized_shape=_tuple(normalized_shape), eps=eps)
+    return ops.layer_norm(x, weight, bias, normalized_shape=shapes.as_tuple(normalized_shape), eps=eps)
 
 
 def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor = None, eps: float | None = None) -> Tensor:
     """Divide by the root mean square of the last axes, whose sizes are ``normalized_shape``."""
-    return ops.rms_norm(x, weight, normalized_shape=_tuple(normalized_shape), eps=eps)
+    return ops.rms_norm(x, weight, normalized_shape=shapes.as_tuple(normalized_shape), eps=eps)
 
 
 def group_norm(x: Tensor, num_groups: int, weight: Tensor = None, bias: Tensor = None, eps: float = 1e-5) -> Tensor:
@@ -164,10 +164,6 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 def cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between ``x`` and ``y`` along ``dim``."""
     return ops.cosine_similarity(x, y, axis=dim, eps=eps)
-
-
-def _tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 # -- losses ----------------------------------------------------------------------------------------

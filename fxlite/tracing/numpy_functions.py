@@ -175,7 +175,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 
 def expand_dims(x: Any, axis: Any) -> Any:
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = shapes.as_tuple(axis)
     rank = value_type(x).rank + len(axes)
     for a in normalize_axes(tuple(axes), rank):
         x = lookup("unsqueeze")(x, axis=a)
@@ -580,7 +580,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """np.roll; with tuples of shifts and axes, axes are rolled one after another."""
     if axis is None:
         return lookup("reshape")(roll(ravel(x), shift, 0), value_type(x).shape)
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = shapes.as_tuple(axis)
     if is_traced(shift) and shift.ndim == 1:
         shift = tuple(shift)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,) * len(axes)
@@ -598,7 +598,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
-    return lookup("expand")(x, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
+    return lookup("expand")(x, shapes.as_tuple(shape))
 
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

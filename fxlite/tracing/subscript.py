@@ -85,7 +85,7 @@ def subscript(x: Any, index: Any) -> Any:
     part = basic_part(x, items, found.tracer)
     if part.span is not None:
         return _cut(x, items, part)
-    if not any(_rank(a) for a in part.arrays):
+    if not any(rank_of(a) for a in part.arrays):
         return at_numbers(part)
     return _take(part.x, part.axes, part.arrays, part.target)
 
@@ -138,17 +138,17 @@ def has_computed_step(item: Any) -> bool:
 
 def _selected(x: Any, items: list[Any]) -> Masked | None:
     """``x[mask]``, ``x[:, mask]``, ``x[mask, 1]`` for one computed mask, together with slices and numbers."""
-    masks = [item for item in items if is_traced(item) and _is_mask(item) and _rank(item)]
+    masks = [item for item in items if is_traced(item) and _is_mask(item) and rank_of(item)]
     if not (is_traced(x) and len(masks) == 1):
         return None
     (mask,) = masks
     part = basic_part(x, items, x.tracer, masks=True)
     first, place = part.axes[0], part.target
-    covered = part.x.type.shape[first : first + _rank(mask)]
+    covered = part.x.type.shape[first : first + rank_of(mask)]
     _require_fit(mask.type.shape, covered, x.tracer)
     if place != first:  # if numbers are separated from the mask, the axis of both comes first
         return None
-    return Masked(part.x, mask, part.x.ndim - first - _rank(mask))
+    return Masked(part.x, mask, part.x.ndim - first - rank_of(mask))
 
 
 def _require_fit(mask: Any, covered: Any, tracer: Tracer) -> None:
@@ -212,7 +212,7 @@ def cut(x: Any, items: list[Any]) -> Masked:
 def _cut(x: Any, items: list[Any], part: Part) -> Masked:
     tracer = part.x.tracer
     place, span = part.span  # type: ignore[misc]
-    if any(_rank(a) for a in part.arrays) or sum(map(is_computed, items)) > 1:
+    if any(rank_of(a) for a in part.arrays) or sum(map(is_computed, items)) > 1:
         raise tracer.error(
             "a slice with computed bounds beside index arrays or another one cannot be traced", "cut first: x[a:b][i]"
         )
@@ -303,7 +303,7 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
             if not scalar and not _type(x).shape and is_traced(whole):
                 x.made_view_of(whole)
         else:
-            covered = _rank(entry.value) if entry.kind == "mask" else 1
+            covered = rank_of(entry.value) if entry.kind == "mask" else 1
             places += range(axis, axis + covered)
             axis += covered
     if len(spans) > 1 or (spans and masks_found):
@@ -314,7 +314,8 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
     return Part(x, places, arrays, target, masks_found[0] if masks_found else None, spans[0] if spans else None)
 
 
-def _rank(value: Any) -> int:
+def rank_of(value: Any) -> int:
+    """The number of axes of a traced value or of anything else."""
     return value.type.rank if is_traced(value) else int(np.ndim(value))
 
 
@@ -334,7 +335,7 @@ def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Ent
     rank = _type(x).rank
     if sum(item is Ellipsis for item in items) > 1:
         raise _located(ArgumentError("a subscript holds at most one '...'"), tracer)
-    used = sum(_rank(item) if masks and _is_mask(item) else item is not None and item is not Ellipsis for item in items)
+    used = sum(rank_of(i) if masks and _is_mask(i) else i is not None and i is not Ellipsis for i in items)
     if used > rank:
         raise _located(ShapeError(f"{used} indices for {_type(x)}, which has rank {rank}"), tracer)
     full = [_Entry("slice", slice(None))] * (rank - used)
@@ -342,7 +343,7 @@ def _entries(x: Any, items: list[Any], tracer: Tracer, masks: bool) -> list[_Ent
         items = [*items, Ellipsis]
     result: list[_Entry] = []
     for item in items:
-        if masks and _is_mask(item) and _rank(item):
+        if masks and _is_mask(item) and rank_of(item):
             result.append(_Entry("mask", np.asarray(item) if isinstance(item, list) else item))
         else:
             dots = [_Entry("apart", Ellipsis), *full]
@@ -360,7 +361,7 @@ def _is_mask(item: Any) -> bool:
 
 
 def _is_constant_mask(item: Any) -> bool:
-    return not is_traced(item) and _is_mask(item) and _rank(item) > 0
+    return not is_traced(item) and _is_mask(item) and rank_of(item) > 0
 
 
 def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
@@ -371,7 +372,7 @@ def _with_positions(x: Any, items: list[Any], tracer: Tracer) -> list[Any]:
             made.append(entry.value)
             axis += entry.kind not in ("new", "apart")
             continue
-        covered = _type(x).shape[axis : axis + _rank(entry.value)]
+        covered = _type(x).shape[axis : axis + rank_of(entry.value)]
         _require_fit(np.shape(entry.value), covered, tracer)
         made += np.nonzero(entry.value)
         axis += len(covered)
@@ -454,6 +455,6 @@ def _take(x: Any, axes: list[int], arrays: list[Any], target: int) -> Any:
     x = take(x, arrays[0], axes[0]) if len(axes) == 1 else index_op(x, tuple(arrays), axes[0])
     if axes[0] == target:
         return x
-    made = range(axes[0], axes[0] + max(_rank(a) for a in arrays))
+    made = range(axes[0], axes[0] + max(rank_of(a) for a in arrays))
     others = [a for a in range(_type(x).rank) if a not in made]
     return permute(x, (*others[:target], *made, *others[target:]))

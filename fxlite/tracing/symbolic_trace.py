@@ -192,10 +192,7 @@ def traced_call(function: Callable[..., Any], op: Op, bound: Mapping[str, Any]) 
     token = active_tracer.set(tracer)
     try:
         result = function(**op.map_tensors(operand, bound))
-        parts = [
-            tracer.create_arg(r) if is_traced(r) else r
-            for r in (result if isinstance(result, (tuple, list)) else (result,))
-        ]
+        parts = [tracer.create_arg(r) if is_traced(r) else r for r in shapes.as_tuple(result)]
     finally:
         active_tracer.reset(token)
     return graph, inputs, tuple(parts) if isinstance(result, (tuple, list)) else parts[0]

@@ -33,6 +33,7 @@ from fxlite.passes.surgery.places import nodes_at
 from fxlite.show.comparison.compare import types_equal
 from fxlite.show.query.search import QueryMatch
 from fxlite.tracing.symbolic_trace import symbolic_trace
+from fxlite.types.shapes import as_tuple
 from fxlite.types.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -242,7 +243,7 @@ def _traced(gm: GraphModule, place: Place, layer: Any) -> GraphModule:
     if made.written_inputs():
         raise ArgumentError(f"{_name(layer)} writes into {', '.join(made.written_inputs())}")
     result = made.graph.output_node().args[0]
-    results = result if isinstance(result, (tuple, list)) else (result,)
+    results = as_tuple(result)
     wanted = ", ".join(f"{n.name} {n.type}" for n in place.outputs)
     if len(results) != len(place.outputs) or not all(isinstance(r, Node) for r in results):
         raise ArgumentError(

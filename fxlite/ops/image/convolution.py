@@ -156,6 +156,16 @@ def _infer(
 
 
 # -- references ------------------------------------------------------------------------------------
+def windows_of(x: Any, kernel: Sequence[int], stride: Sequence[int], pairs: Pairs, dilation: Sequence[int]) -> Any:
+    """The windows of an image [N, C, ...] that a kernel multiplies: [N, C, places..., kernel...]."""
+    if any(p != (0, 0) for p in pairs):
+        x = np.pad(x, ((0, 0), (0, 0), *pairs))
+    spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation)]
+    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + len(spans))))
+    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
+    return windows[(slice(None), slice(None), *steps)]
+
+
 def _convolve(
     x: Any, weight: Any, bias: Any, stride: Sequence[int], pairs: Pairs, dilation: Sequence[int], groups: int
 ) -> Any:
@@ -164,12 +174,7 @@ def _convolve(
     wide = result.compute.numpy
     x, weight = x.astype(wide, copy=False), weight.astype(wide, copy=False)
     rank, outputs = len(stride), weight.shape[0]
-    if any(p != (0, 0) for p in pairs):
-        x = np.pad(x, ((0, 0), (0, 0), *pairs))
-    spans = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation)]
-    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
-    steps = (*(slice(None, None, s) for s in stride), *(slice(None, None, d) for d in dilation))
-    windows = windows[(slice(None), slice(None), *steps)]
+    windows = windows_of(x, weight.shape[2:], stride, pairs, dilation)
     sizes = windows.shape[2 : 2 + rank]
     columns = windows.transpose(0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     points, depth = math.prod(sizes), math.prod(weight.shape[1:])

@@ -26,12 +26,13 @@ from fxlite.ops.image.pooling import (
     max_pool1d,
     max_pool2d,
     output_sizes,
+    place_of,
     places_read,
     pooled_type,
     reaching,
     windows_of,
 )
-from fxlite.ops.image.spatial import not_negative, reduce_over, rewrite, shortest
+from fxlite.ops.image.spatial import reduce_over, rewrite, shortest
 from fxlite.ops.image.volume import adaptive_max_pool3d, max_pool3d
 from fxlite.ops.op import Op, Tensor, op
 from fxlite.ops.parameters import Attribute
@@ -178,19 +179,8 @@ def max_pool_positions(
 @max_pool_positions.body
 def _(i: MultiIndex, x: Reader, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Expr:
     windows: Windows = windows_of(len(i) - 2, kernel_size, stride, padding, dilation)
-
-    def place_of(r: Sequence[Index]) -> tuple[MultiIndex, Expr]:
-        place, conditions = [], []
-        for o, n, offset, _, s, p, d in zip(i[2:], x.shape[2:], r, *windows):
-            at = o * s + offset * d - p
-            if p:
-                conditions.append(not_negative(at))
-            if p or ceil_mode:
-                conditions.append(expr.less(at, n))
-            place.append(at)
-        return tuple(place), expr.both(*conditions)
-
-    return _position_body(i, x, [Index.of(k) for k in places_read(windows, x)], place_of)
+    read = [Index.of(k) for k in places_read(windows, x)]
+    return _position_body(i, x, read, lambda r: place_of(i, x, r, windows, ceil_mode))
 
 
 _follows(max_pool_positions, _POOLS)

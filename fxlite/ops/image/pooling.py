@@ -205,8 +205,10 @@ def places_read(windows: Windows, x: Reader) -> tuple[int, ...]:
     return reaching(windows, list(sizes))[0]
 
 
-def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode: bool, fill: Any) -> Expr:
-    """Element ``r`` of the window of output element ``i``, or ``fill`` in the padding."""
+def place_of(
+    i: MultiIndex, x: Reader, r: Sequence[Index], windows: Windows, ceil_mode: bool
+) -> tuple[MultiIndex, Expr]:
+    """The place in an image of element ``r`` of the window of output element ``i``, and whether it is no padding."""
     place: list[Index] = []
     conditions: list[Expr] = []
     for o, n, offset, _, s, p, d in zip(i[2:], x.shape[2:], r, *windows):
@@ -217,7 +219,13 @@ def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Any, ceil_mode:
         if p or ceil_mode:
             conditions.append(expr.less(at, n))
         place.append(at)
-    return expr.read_guarded(x, (*i[:2], *place), expr.both(*conditions), fill)
+    return tuple(place), expr.both(*conditions)
+
+
+def _read(i: MultiIndex, x: Reader, r: Sequence[Index], windows: Windows, ceil_mode: bool, fill: Any) -> Expr:
+    """Element ``r`` of the window of output element ``i``, or ``fill`` in the padding."""
+    place, condition = place_of(i, x, r, windows, ceil_mode)
+    return expr.read_guarded(x, (*i[:2], *place), condition, fill)
 
 
 _MAX_BAD_2D = [

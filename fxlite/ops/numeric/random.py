@@ -155,18 +155,14 @@ def fold_in(key: Any, number: Any) -> Any:
 
 
 # -- numbers ---------------------------------------------------------------------------------------
-def _sizes(shape: Any) -> tuple[Any, ...]:
-    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-
-
 def bits(key: Any, shape: Any = (), dtype: Any = "u32") -> Any:
     """Integers (u8, u16, u32 or u64) whose bits are all random."""
     kind = dtypes.dtype(dtype)
     if not kind.is_unsigned:
         raise ArgumentError(f"random bits must have dtype u8, u16, u32 or u64, not {kind}")
     if kind is not _U64:
-        return lookup("cast")(philox(key, 0, _sizes(shape)), kind)
-    words = lookup("cast")(philox(key, 0, (*_sizes(shape), 2)), _U64)
+        return lookup("cast")(philox(key, 0, shapes.as_tuple(shape)), kind)
+    words = lookup("cast")(philox(key, 0, (*shapes.as_tuple(shape), 2)), _U64)
     return lookup("bitwise_or")(lookup("left_shift")(words[..., 0], 32), words[..., 1])
 
 
@@ -194,7 +190,7 @@ def _float(dtype: Any) -> dtypes.DType:
 def uniform(key: Any, shape: Any = (), dtype: Any = "f32", low: Any = 0.0, high: Any = 1.0) -> Any:
     """Uniformly distributed numbers in ``[low, high)``; only rounding can give ``high`` itself."""
     kind = _float(dtype)
-    sizes = (*_sizes(shape), 2) if kind is dtypes.float64 else _sizes(shape)
+    sizes = (*shapes.as_tuple(shape), 2) if kind is dtypes.float64 else shapes.as_tuple(shape)
     found = _unit(philox(key, 0, sizes), kind)
     return found if (low, high) == (0.0, 1.0) else found * (high - low) + low
 
@@ -204,7 +200,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = "f32") -> Any:
     on the generation of random normal deviates", 1958)."""
     kind = _float(dtype)
     wide = kind.compute
-    sizes = (*_sizes(shape), 2, 2) if wide is dtypes.float64 else (*_sizes(shape), 2)
+    sizes = (*shapes.as_tuple(shape), 2, 2) if wide is dtypes.float64 else (*shapes.as_tuple(shape), 2)
     pair = _unit(philox(key, 0, sizes), wide)
     size = lookup("sqrt")(-2.0 * lookup("log")(1.0 - pair[..., 0]))
     return lookup("cast")(size * lookup("cos")(2 * math.pi * pair[..., 1]), kind)

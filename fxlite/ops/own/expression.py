@@ -23,6 +23,7 @@ from fxlite.scalar.expr import ConstReader, Expr, Reader
 from fxlite.scalar.index import Index, Value
 from fxlite.types import dtypes
 from fxlite.types.dtypes import DType
+from fxlite.types.shapes import as_tuple
 
 _FUNCTIONS = (
     "abs acos arccos arcsin arctan arctan2 asin atan atan2 cast ceil clip copysign cos cosh equal "
@@ -367,7 +368,7 @@ def _function(name: str) -> Callable[..., Any]:
 def _reduction(kind: str) -> Callable[..., Scalar]:
     def reduce(sizes: Any, body: Callable[..., Any]) -> Scalar:
         extents = []
-        for size in sizes if isinstance(sizes, (tuple, list)) else (sizes,):
+        for size in as_tuple(sizes):
             extent = _index(size)
             if extent is None:
                 raise ArgumentError(f"fx.expr.{kind} runs over sizes, not over {size!r}")

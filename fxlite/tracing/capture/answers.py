@@ -106,8 +106,7 @@ def _made(symbolic: Make, from_few: bool = False) -> Make:
 
 
 def _shape(tracer: Tracer, shape: Any) -> tuple[Any, ...]:
-    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(s if isinstance(s, NamedDim) else int(s) for s in sizes)
+    return tuple(s if isinstance(s, NamedDim) else int(s) for s in shapes.as_tuple(shape))
 
 
 def counted(tracer: Tracer, shape: Any, whole: Callable[[tuple[Any, ...]], Any]) -> Any:

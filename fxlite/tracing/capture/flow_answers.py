@@ -33,6 +33,7 @@ from fxlite.tracing.numpy_functions import is_complex
 from fxlite.tracing.proxy import DTYPES, Proxy, PythonNumber
 from fxlite.tracing.selections import growing
 from fxlite.tracing.selections.masked import FUNCTIONS, Masked, is_block
+from fxlite.tracing.selections.spans import as_number
 from fxlite.types import shapes
 from fxlite.types.shapes import NamedDim
 
@@ -174,15 +175,11 @@ def _range(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[st
         span = stop - start if step > 0 else start - stop
         count = _at_least_0(tracer, (span + (abs(step) - 1)) // abs(step))
         return Counted(tracer, count, lambda k: start + k * step)
-    start, stop, step = (_as_number(tracer, bound) for bound in (start, stop, step))
+    start, stop, step = (as_number(tracer, bound) for bound in (start, stop, step))
     upward: Any = step > 0
     sign = lookup("where")(upward, 1, -1) if is_traced(upward) else 1 if upward else -1
     count = (stop - start + (step - sign)) // step
     return Counted(tracer, _at_least_0(tracer, count), lambda k: start + k * step)
-
-
-def _as_number(tracer: Tracer, value: Any) -> Any:
-    return tracer.size(value) if isinstance(value, NamedDim) else value
 
 
 def _at_least_0(tracer: Tracer, count: Any) -> Any:
@@ -211,7 +208,7 @@ def _zip(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         if type(count) is int and type(part.count) is int:
             count = min(count, part.count)
         elif not (isinstance(count, NamedDim) and isinstance(part.count, NamedDim) and count.expr == part.count.expr):
-            both = (_as_number(tracer, count), _as_number(tracer, part.count))
+            both = (as_number(tracer, count), as_number(tracer, part.count))
             count = lookup("minimum")(*both)
     held_by = tuple(itertools.chain.from_iterable(part.held_by for part in found))
     over = Counted(tracer, count, lambda k: tuple(part.item(k) for part in found), held_by=held_by)
@@ -222,7 +219,7 @@ def _reversed(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     found = counted(tracer, args[0]) if args else None
     if found is None or isinstance(args[0], Rounds):  # Python refuses to reverse an iterator
         return function(*args, **kwargs)
-    last = _as_number(tracer, found.count) - 1
+    last = as_number(tracer, found.count) - 1
     over = Counted(tracer, found.count, lambda k: found.item(last - k), held_by=found.held_by)
     return _given(function, args, kwargs, over)
 

@@ -414,12 +414,12 @@ def sliding_window_view(
         raise ValueError("a view of windows is NumPy's own, except in a program that is traced as a whole")
     if writeable:
         raise ValueError("a window view that is written into is not traced; write into the array itself")
-    sizes = window_shape if isinstance(window_shape, (tuple, list)) else (window_shape,)
+    sizes = shapes.as_tuple(window_shape)
     rank = value_type(x).rank
     if axis is None:
         axes = tuple(range(rank))
     else:
-        axes = tuple(normalize_axis(a, rank) for a in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+        axes = tuple(normalize_axis(a, rank) for a in shapes.as_tuple(axis))
     if len(axes) != len(sizes):
         raise ValueError(f"{number_of(len(sizes), 'window size')} for {number_of(len(axes), 'axis', 'axes')}")
     whole = x

@@ -181,14 +181,18 @@ def _nan_arg(name: str, other: float) -> Callable[..., Any]:
     return call
 
 
+def _counted_numbers(a: Any, where: Any) -> Any:
+    """The elements that a condition includes and that are numbers."""
+    return ~np.isnan(a) if where is True else ~np.isnan(a) & _condition(where)
+
+
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """np.nanmean."""
     if not value_type(a).dtype.is_float:
         return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
-    counted = ~np.isnan(a) if where is True else ~np.isnan(a) & _condition(where)
-    return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=counted)
+    return np.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=_counted_numbers(a, where))
 
 
 def nanvar(
@@ -207,7 +211,7 @@ def nanvar(
     ddof = ddof if correction is None else correction
     if not value_type(a).dtype.is_float:
         return spread(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean)
-    counted = ~np.isnan(a) if where is True else ~np.isnan(a) & _condition(where)
+    counted = _counted_numbers(a, where)
     found = spread(a, axis, dtype, None, ddof, keepdims, where=counted, mean=mean)
     left = count_of(a, axis, keepdims, counted, found) - ddof
     return lookup("where")(left <= 0, np.nan, found)

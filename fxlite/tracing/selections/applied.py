@@ -213,7 +213,7 @@ def _axes_of_expansion(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, i
     known: dict[Node, list[int]] = {}
     for name in op.tensor_kinds:
         value = types.get(name)
-        for place, one in enumerate(value if isinstance(value, (tuple, list)) else (value,)):
+        for place, one in enumerate(shapes.as_tuple(value)):
             if isinstance(one, TensorType):
                 node = next(placeholders)
                 if (name, place) in axes:
@@ -228,7 +228,7 @@ def _axes_of_expansion(op: Op, types: Mapping[str, Any], axes: Mapping[_Place, i
             continue
         for name in node.target.tensor_kinds:
             given = inner.get(name)
-            for place, value in enumerate(given if isinstance(given, (tuple, list)) else (given,)):
+            for place, value in enumerate(shapes.as_tuple(given)):
                 if value in known:
                     taken[name, place] = known[value][0]
         found = _axes_of_results(node.target, node.target.map_tensors(_type_or_number, inner), taken)
@@ -322,7 +322,7 @@ def _roll(a: Masked, shift: Any, axis: Any = None) -> Any:
 
 
 def _expand_dims(a: Masked, axis: Any) -> Any:
-    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = shapes.as_tuple(axis)
     for each in sorted(normalize_axis(one, a.ndim + len(axes)) for one in axes):
         a = lookup("unsqueeze")(a, each)
     return a
@@ -339,7 +339,7 @@ def _squeeze(a: Masked, axis: Any = None) -> Any:
 def _reshape(a: Masked, shape: Any, order: Any = "C") -> Any:
     if order != "C":
         raise a.refusal(f"np.reshape with order={order!r}")
-    return lookup("reshape")(a, tuple(shape) if isinstance(shape, (tuple, list)) else (shape,))
+    return lookup("reshape")(a, shapes.as_tuple(shape))
 
 
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:

@@ -584,7 +584,7 @@ def _computed(values: Sequence[Any]) -> list[int]:
 
 def tile(A: Any, reps: Any) -> Any:
     """np.tile, also with computed numbers of repetitions."""
-    counts = [*map(as_known_number, reps if isinstance(reps, (tuple, list)) else (reps,))]
+    counts = [*map(as_known_number, shapes.as_tuple(reps))]
     if not _computed(counts):
         return numpy_functions.tile(A, counts if isinstance(reps, (tuple, list)) else counts[0])
     A = counts[_computed(counts)[0]].tracer.constant(A if is_traced(A) else np.asarray(A))
@@ -598,7 +598,7 @@ def tile(A: Any, reps: Any) -> Any:
 
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to, also to computed sizes; then the result is a copy."""
-    sizes = [*map(as_known_number, shape if isinstance(shape, (tuple, list)) else (shape,))]
+    sizes = [*map(as_known_number, shapes.as_tuple(shape))]
     if not _computed(sizes):
         return lookup("expand")(array, tuple(sizes) if isinstance(shape, (tuple, list)) else sizes[0])
     tracer = sizes[_computed(sizes)[0]].tracer

@@ -32,6 +32,7 @@ from fxlite.tracing.subscript import (
     has_computed_step,
     items_of,
     looked_up,
+    rank_of,
     stepped_places,
     subscript,
     with_selected_numbers,
@@ -360,7 +361,7 @@ def _set_mesh(y: Proxy, items: list[Any], value: Any, what: str, scatter: str) -
     """``y[np.ix_(a, b)] = value`` for positions whose number is computed."""
     apart = [taken_apart(item) for item in items if item is not Ellipsis]
     spans = {axis: span for _, own in apart for axis, span in own.items()}
-    ranks = {_rank(v) for v, _ in apart if not isinstance(v, slice) and v is not None}
+    ranks = {rank_of(v) for v, _ in apart if not isinstance(v, slice) and v is not None}
     if len(ranks) != 1 or any(isinstance(v, slice) or v is None for v, _ in apart) or items[0] is Ellipsis:
         raise next(i for i in items if isinstance(i, Masked)).refusal("a write at a mesh beside slices")
     behind = y.ndim - len(apart)
@@ -415,10 +416,6 @@ def _of_selected(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Calla
     if ufunc not in _SCATTERS:
         raise next(item for item in items if isinstance(item, Masked)).refusal(f"{what} with selected positions")
     _set_looked_up(y, items, value, what, _SCATTERS[ufunc])
-
-
-def _rank(value: Any) -> int:
-    return value.type.rank if is_traced(value) else int(np.ndim(value))
 
 
 def update_at(y: Any, index: Any, value: Any, ufunc: np.ufunc, combine: Callable[..., Any] | None) -> None:
