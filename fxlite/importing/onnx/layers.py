@@ -315,9 +315,14 @@ def _layer(
     return tuple(found)
 
 
-def _is_usual(n: Call, kind: str, direction: int) -> bool:
+def _activations(n: Call, kind: str, direction: int) -> list[str]:
+    """The names of the activations of a direction."""
     count = len(_USUAL[kind])
-    names = (n["activations"] or _USUAL[kind] * 2)[direction * count : (direction + 1) * count]
+    return list(n["activations"] or _USUAL[kind] * 2)[direction * count : (direction + 1) * count]
+
+
+def _is_usual(n: Call, kind: str, direction: int) -> bool:
+    names = _activations(n, kind, direction)
     usual = [a.lower() for a in names] == [a.lower() for a in _USUAL[kind]]
     relu = kind == "RNN" and names == ["Relu"]
     linear = kind != "GRU" or bool(n["linear_before_reset"])
@@ -354,10 +359,9 @@ def _scanned(
     direction: int,
 ) -> tuple[Any, Any, Any]:
     """The layer step by step. After the end of a sequence its state stays, and its rows are 0."""
-    count = len(_USUAL[kind])
-    names = (n["activations"] or _USUAL[kind] * 2)[direction * count : (direction + 1) * count]
+    names = _activations(n, kind, direction)
     alphas, betas = (list(n[a] or []) for a in ("activation_alpha", "activation_beta"))
-    start = direction * count
+    start = direction * len(names)
     acts = [
         _activation(name, *(v[start + i] if start + i < len(v) else None for v in (alphas, betas)))
         for i, name in enumerate(names)

@@ -77,7 +77,7 @@ def from_onnx(model: Any, sizes: Mapping[str, Any] | None = None, name: str = ""
     env = {t.name: _weight(importer, tensors, t) for t in read.graph.initializer}
     if read.graph.sparse_initializer:
         raise ModelImportError(f"ONNX: {source} holds sparse weights, which fxlite cannot represent")
-    functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in read.functions}
+    functions = {(proto.domain_of(f), f.name): f for f in read.functions}
     names = [i.name for i in inputs]
     outputs = [o.name for o in read.graph.output]
 
@@ -110,7 +110,7 @@ def _model_name(source: str, model: Any) -> str:
 
 def _opsets(model: Any) -> dict[str, int]:
     """The opset versions of a model. Raises ModelImportError for versions that are not supported."""
-    found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    found = proto.opsets_of(model)
     main = found.get("", NEWEST)
     if not OLDEST <= main <= NEWEST:
         raise ModelImportError(
@@ -232,8 +232,8 @@ def coverage(model: Any) -> list[tuple[str, int, str]]:
     """Which ops of a model are supported, without importing it: (op, count, "supported", "partly: ..." or "not"), with
     unsupported ones first. Ops in bodies and functions are included. Raises ModelImportError for a damaged file."""
     read = proto.load(model)[0]
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in read.opset_import}
-    functions = {("" if f.domain == "ai.onnx" else f.domain, f.name) for f in read.functions}
+    opsets = proto.opsets_of(read)
+    functions = {(proto.domain_of(f), f.name) for f in read.functions}
     counts: Counter[tuple[str, str]] = Counter()
     for nodes in (read.graph.node, *(f.node for f in read.functions)):
         counts.update(_ops(nodes))
@@ -248,7 +248,7 @@ def coverage(model: Any) -> list[tuple[str, int, str]]:
 
 def _ops(nodes: Any) -> Iterator[tuple[str, str]]:
     for node in nodes:
-        yield "" if node.domain == "ai.onnx" else node.domain, node.op_type
+        yield proto.domain_of(node), node.op_type
         for message in node.attribute:
             for graph in [message.g] if message.type == 5 else message.graphs:
                 yield from _ops(graph.node)

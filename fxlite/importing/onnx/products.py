@@ -55,8 +55,8 @@ same("Det", np.linalg.det)
 def window(n: Call, x: Any, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """The strides, dilations and (before, after) paddings of the spatial axes."""
     count = len(kernel)
-    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
-    pads, auto = list(n["pads"] or [0] * (2 * count)), n["auto_pad"] or "NOTSET"
+    strides, dilations = n.of_axes("strides", count), n.of_axes("dilations", count)
+    pads, auto = n.of_axes("pads", 2 * count, 0), n["auto_pad"] or "NOTSET"
     if auto == "VALID":
         pads = [0] * (2 * count)
     each = list(zip(pads[:count], pads[count:]))
@@ -111,8 +111,8 @@ def conv_transpose(n: Call, x: Any, weight: Any, bias: Any = None) -> Any:
     op = _spatial(n, x, _TRANSPOSED)
     kernel = [int(k) for k in shape(weight)[2:]]
     count = len(kernel)
-    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
-    extra, pads = list(n["output_padding"] or [0] * count), list(n["pads"] or [0] * (2 * count))
+    strides, dilations = n.of_axes("strides", count), n.of_axes("dilations", count)
+    extra, pads = n.of_axes("output_padding", count, 0), n.of_axes("pads", 2 * count, 0)
     wanted, auto = n["output_shape"], n["auto_pad"] or "NOTSET"
     if wanted or auto.startswith("SAME"):
         for i, size in enumerate(shape(x)[2:]):
@@ -308,8 +308,8 @@ def col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
     """The sum of blocks at their places, with a padded addition for each place in a block."""
     sizes, kernel = n.numbers(image, "the image's shape"), n.numbers(block, "the block's shape")
     count = len(kernel)
-    strides, dilations = list(n["strides"] or [1] * count), list(n["dilations"] or [1] * count)
-    pads = list(n["pads"] or [0] * (2 * count))
+    strides, dilations = n.of_axes("strides", count), n.of_axes("dilations", count)
+    pads = n.of_axes("pads", 2 * count, 0)
     whole = [s + pads[i] + pads[i + count] for i, s in enumerate(sizes)]
     steps = [(w - (k - 1) * d - 1) // s + 1 for w, k, d, s in zip(whole, kernel, dilations, strides)]
     (x,) = n.proxies((x,))

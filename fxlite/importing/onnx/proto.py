@@ -94,6 +94,16 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
     return model, folder, name
 
 
+def domain_of(holder: Any) -> str:
+    """The domain of a node, function or opset; ONNX's own has two names."""
+    return "" if holder.domain == "ai.onnx" else str(holder.domain)
+
+
+def opsets_of(holder: Any) -> dict[str, int]:
+    """The versions of the opsets that a model or a function imports, by domain."""
+    return {domain_of(o): o.version for o in holder.opset_import}
+
+
 def _text_that_is_none(model: Any) -> str | None:
     """The text field of a message whose bytes are not text; None if there is none."""
     work = [model]

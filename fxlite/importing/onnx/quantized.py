@@ -47,16 +47,21 @@ def _axis(n: Call) -> int:
     return 1 if n["axis"] is None else int(n["axis"])
 
 
+def _scaled(n: Call, x: Any, scale: Any, zero_point: Any) -> tuple[Any, Any, Any]:
+    """Traced values, of which the scale and the zero point broadcast to the first."""
+    x, *others = n.proxies((x, scale, zero_point))
+    scale, zero_point = (_spread(v, n, x, _axis(n), n["block_size"] or 0) for v in others)
+    return x, scale, zero_point
+
+
 @onnx_op("QuantizeLinear", folds=False)
 @onnx_op("QuantizeLinear", domain=MICROSOFT, folds=False)
 def quantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
-    block = n["block_size"] or 0
     number = n["output_dtype"]
     wanted = np.dtype(np.uint8) if zero_point is None else n.dtype(zero_point)
     if number:
         wanted = proto.element(number, "the result")
-    x, scale, zero_point = n.proxies((x, scale, zero_point))
-    scale, zero_point = _spread(scale, n, x, _axis(n), block), _spread(zero_point, n, x, _axis(n), block)
+    x, scale, zero_point = _scaled(n, x, scale, zero_point)
     if "float" in wanted.name:
         return rounded(n, cast(x, np.float32) / cast(scale, np.float32), wanted, bool(n["saturate"]), "nearest")
     return _quantized(n, x, scale, zero_point, wanted)
@@ -83,12 +88,10 @@ def _quantized(n: Call, x: Any, scale: Any, zero_point: Any, wanted: np.dtype[An
 @onnx_op("DequantizeLinear", folds=False)
 @onnx_op("DequantizeLinear", domain=MICROSOFT, folds=False)
 def dequantize_linear(n: Call, x: Any, scale: Any, zero_point: Any = None) -> Any:
-    held, block = n.dtype(x), n["block_size"] or 0
-    kind = n.dtype(scale)
+    held, kind = n.dtype(x), n.dtype(scale)
     number = n["output_dtype"]
     wanted = proto.element(number, "the result") if number else kind
-    x, scale, zero_point = n.proxies((x, scale, zero_point))
-    scale, zero_point = _spread(scale, n, x, _axis(n), block), _spread(zero_point, n, x, _axis(n), block)
+    x, scale, zero_point = _scaled(n, x, scale, zero_point)
     if "float" in held.name:
         return cast(cast(x, scale.dtype) * scale, wanted)
     if np.dtype(x.dtype) in (*_BYTES, np.dtype(np.int32)) and kind == wanted == np.float32:

@@ -113,6 +113,10 @@ class Call:
         """An attribute, its default in this opset, or None."""
         return self.attributes.get(attribute, self.defaults.get(attribute))
 
+    def of_axes(self, attribute: str, count: int, default: int = 1) -> list[int]:
+        """An attribute that has a number for each of so many axes, and may be left out."""
+        return list(self[attribute] or [default] * count)
+
     def wants(self, output: int) -> bool:
         """Whether the output with that number is read."""
         return output < len(self.wanted) and self.wanted[output]

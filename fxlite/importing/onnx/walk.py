@@ -81,7 +81,7 @@ class Walk:
 
     def _node(self, node: Any, env: Env, read: set[str]) -> None:
         self.position += 1
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = proto.domain_of(node)
         what = node.op_type if not domain else f"{domain}.{node.op_type}"
         opset = self.opsets.get(domain, self.opsets.get("", 0))
         what = f"{what}{f' ({node.name})' if node.name else ''}, opset {opset}"
@@ -175,8 +175,7 @@ class Walk:
             raise ModelImportError("ONNX: functions call each other too deeply, or in a circle")
         defaults = {a.name: proto.attribute(a, self.tensors) for a in function.attribute_proto}
         saved = self.opsets, self._prefix
-        imported = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opset_import}
-        self.opsets = {**self.opsets, **imported}
+        self.opsets = {**self.opsets, **proto.opsets_of(function)}
         if (node.domain, node.op_type) in self.functions and node.name:
             self._prefix = f"{self._prefix}{node.name}/"
         self._references.append({**defaults, **attributes})

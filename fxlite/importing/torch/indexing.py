@@ -30,7 +30,7 @@ from fxlite.importing.torch.table import (
 from fxlite.tracing.selections.compact import with_returns
 from fxlite.tracing.selections.masked import Masked
 from fxlite.types import dtypes
-from fxlite.types.shapes import NamedDim
+from fxlite.types.shapes import NamedDim, as_tuple
 
 
 @aten("index", "_unsafe_index")
@@ -250,9 +250,13 @@ def _unique(c: Call, x: Any, *args: Any, **named: Any) -> Any:
     axis = axis_of(x, args[0]) if c.name == "unique_dim" else None
     inverse, counts = c.options(args[1 if axis is None else 2 :], named, "return_inverse", "return_counts")
     unique: Any = np.unique
-    found = unique(x, False, inverse, counts, axis=axis, equal_nan=False)
-    found = list(found) if isinstance(found, tuple) else [found]
-    return found[0], found[1] if inverse else None, found[-1] if counts else None
+    return _with_none(unique(x, False, inverse, counts, axis=axis, equal_nan=False), inverse, counts)
+
+
+def _with_none(found: Any, inverse: bool, counts: bool) -> tuple[Any, Any, Any]:
+    """What NumPy returns of the distinct values as torch does, with None for what was not asked for."""
+    parts = as_tuple(found)
+    return parts[0], parts[1] if inverse else None, parts[-1] if counts else None
 
 
 @aten("bincount")
@@ -274,8 +278,7 @@ def _unique_consecutive(c: Call, x: Any, *args: Any, **named: Any) -> Any:
     before = op("take")(x, op("maximum")(place - 1, 0), axis=0)
     is_new = op("logical_or")(op("ne")(x, before), place == 0)
     found = with_returns(x[is_new], place, is_new, shape_of(x)[0], False, inverse, counts, (None, sizes))
-    found = list(found) if isinstance(found, tuple) else [found]
-    return found[0], found[1] if inverse else None, found[-1] if counts else None
+    return _with_none(found, inverse, counts)
 
 
 @aten("masked_scatter")
