@@ -35,7 +35,7 @@ from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.passes.derived import derivations, set_derivations, unique_attribute
 from fxlite.passes.inside import edit_bodies, say_not_inside
-from fxlite.passes.ledger import note_origins, note_origins_in, refusals, refuse, set_ledger
+from fxlite.passes.ledger import copy_with_ledger, note_origins, note_origins_in, refusals, refuse, set_ledger
 from fxlite.types.agreement import Exactness, as_exactness
 
 if TYPE_CHECKING:
@@ -233,8 +233,7 @@ class Pass:
     def __call__(self, program: Any, **options: Any) -> GraphModule:
         """Run on a copy of a GraphModule; any other program is traced first. Raises PassError."""
         module = as_module(program)
-        edited = module.copy()
-        set_ledger(edited, refusals(module))
+        edited = copy_with_ledger(module)
         set_derivations(edited, derivations(module))
         return run_in_place(self, edited, options)
 

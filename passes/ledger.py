@@ -131,6 +131,13 @@ def expect_refusals(module: GraphModule, to_come: Callable[[], Any]) -> None:
     module.__dict__["_ledger_to_come"] = to_come
 
 
+def copy_with_ledger(module: GraphModule) -> GraphModule:
+    """A copy of a module, which was refused the same."""
+    made = module.copy()
+    made.__dict__["_ledger"] = refusals(module)
+    return made
+
+
 def set_ledger(module: GraphModule, entries: list[Refusal]) -> None:
     """Give a module the ledger of the module it was made from."""
     module.__dict__["_ledger"] = list(entries)

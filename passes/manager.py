@@ -25,7 +25,7 @@ from fxlite.graph.graph_module import GraphModule, passes_of, set_passes
 from fxlite.passes.base import PASSES, Pass, PassError, as_module, as_pass, run_in_place
 from fxlite.passes.checking.verify import VerificationReport, module_at, verify, verify_edits
 from fxlite.passes.derived import derivations, set_derivations
-from fxlite.passes.ledger import Refusal, refusals, set_ledger
+from fxlite.passes.ledger import Refusal, copy_with_ledger, refusals
 
 #: Whether a pass may stand anywhere before another one.
 Constraint = Callable[[Any, Any], bool]
@@ -206,8 +206,7 @@ class PassManager:
         """Run all passes on a copy of the program. Raises PassError naming pass, node and line;
         ``report`` then holds the passes before the one that failed."""
         given = as_module(program)
-        module = given.copy()
-        set_ledger(module, refusals(given))
+        module = copy_with_ledger(given)
         set_derivations(module, derivations(given))
         # lint looks at the edits alone: parts that no pass touches are as valid as they were
         module.graph._linted = module.graph.journal.version

@@ -25,7 +25,7 @@ from fxlite.backend import DEFAULT, Backend, find_measured, silent
 from fxlite.backend import Stage as Step
 from fxlite.base.checked import checked
 from fxlite.base.console import page_html, write_whole
-from fxlite.base.errors import CodegenError, GraphError, number_of
+from fxlite.base.errors import CodegenError, GraphError, number_of, sizes_text
 from fxlite.codegen.c.emit import CProgram
 from fxlite.codegen.program.program import memory_plan, optimize
 from fxlite.codegen.runtime.toolchain import CompilerNotFound
@@ -297,7 +297,7 @@ class ModelReport:
         return text
 
     def __str__(self) -> str:
-        sizes = "".join(f", {name}={size}" for name, size in self.dims.items())
+        sizes = sizes_text(self.dims)
         nodes = [len(stage.module.graph) for stage in (self.traced, self.optimized)]
         kernels = f" in {number_of(len(self.program.calls), 'kernel')}" if self.program is not None else ""
         apart = "; composite ops were taken apart" if nodes[1] > nodes[0] else ""

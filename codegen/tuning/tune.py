@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fxlite.base.console import plain_text
+from fxlite.base.errors import sizes_text
 from fxlite.codegen.c import templates
 from fxlite.codegen.c.calls import Choices, form_of, group_call, planned_calls, title_of
 from fxlite.codegen.c.render.alternatives import Choice
@@ -177,7 +178,7 @@ class Tuning:
 
         if not self.kernels:
             return "there is nothing to choose"
-        at = "".join(f", {name}={size}" for name, size in self.sizes.items())
+        at = sizes_text(self.sizes)
         table = Table(
             box=None,
             header_style="bold",

@@ -7,7 +7,7 @@ what to do about it. Each error derives from the built-in error that a NumPy use
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,11 @@ def number_of(count: Any, noun: str, several: str = "") -> str:
         return f"1 {noun}"
     shown = f"{count:,}" if isinstance(count, int) else str(count)
     return f"{shown} {several or noun + ('es' if noun.endswith(('s', 'ch')) else 's')}"
+
+
+def sizes_text(sizes: Mapping[str, Any]) -> str:
+    """``, B=8, T=16``: named sizes, to follow other words."""
+    return "".join(f", {name}={size}" for name, size in sizes.items())
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError, GraphError, expect, number_of
+from fxlite.base.errors import ArgumentError, GraphError, expect, number_of, sizes_text
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.costing.costs import (
@@ -214,7 +214,7 @@ _MOST_MODULES = 20  # changed modules that are listed at most
 
 def report_parts(report: CostReport, by: str, width: int) -> Iterator[Any]:
     """The totals, and the table by module, op or node."""
-    sizes = "".join(f", {name}={size}" for name, size in report.sizes.items())
+    sizes = sizes_text(report.sizes)
     yield Text(f"{report.module.name}: {number_of(len(report.by_node), 'call')}{sizes}", style="bold")
     yield Text("\n".join(costs_text(report.total, width)))
     yield ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fxlite.base.errors import ArgumentError
+from fxlite.base.errors import ArgumentError, sizes_text
 from fxlite.base.outside_text import markup
 from fxlite.passes.costing.costs import QUANTITIES, TITLES, SizeRanges, sizes_that_pay
 from fxlite.show.drawing.colours import KINDS, OTHER, Colour, css_class, kind_of
@@ -202,7 +202,7 @@ def _tooltip(timeline: MemoryTimeline, area: _Area) -> str:
 
 # -- around the plot -------------------------------------------------------------------------------
 def _heading(timeline: MemoryTimeline) -> Iterator[str]:
-    sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
+    sizes = sizes_text(timeline.sizes)
     yield f'<text class="heading" x="{_LEFT}" y="20">{markup(timeline.name + sizes)}</text>'
     yield f'<text class="small" x="{_LEFT}" y="37">{markup(_about(timeline))}</text>'
 
@@ -286,7 +286,7 @@ def plot(
         ends = [end for pair in found.ranges for end in pair if end is not None]
         marks = {end: f"pays: {found}" for end in ends if ordered[0] < end < ordered[-1]}
     names = " and ".join(dict.fromkeys(report.module.name for report in reports.values()))
-    at = "".join(f", {name}={size}" for name, size in fixed.items())
+    at = sizes_text(fixed)
     unit = "" if quantity in _COUNTED else "B"
     text = plot_svg(Plot(f"{names}: {TITLES[quantity]}{at}", dim, unit, ordered, lines, marks))
     if path is not None:

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, picture_html
-from fxlite.base.errors import GraphError, number_of
+from fxlite.base.errors import GraphError, number_of, sizes_text
 from fxlite.base.on_demand import sympy
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
@@ -367,7 +367,7 @@ def timeline_parts(timeline: MemoryTimeline, width: int) -> Iterator[Text]:
 
 
 def _facts(timeline: MemoryTimeline) -> Iterator[Text]:
-    sizes = "".join(f", {name}={size}" for name, size in timeline.sizes.items())
+    sizes = sizes_text(timeline.sizes)
     yield Text(f"{timeline.name}: {number_of(len(timeline.steps), 'step')}{sizes}", style="bold")
     if timeline.slots:
         values = number_of(len(timeline.buffers), "value")

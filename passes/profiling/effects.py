@@ -27,7 +27,7 @@ from rich.text import Text
 from fxlite.backend import Backend, find_backend, find_measured
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed
-from fxlite.base.errors import ArgumentError, GraphError, number_of
+from fxlite.base.errors import ArgumentError, GraphError, number_of, sizes_text
 from fxlite.base.facade import above
 from fxlite.graph.disjoint import DisjointSets
 from fxlite.graph.graph import Graph, Node
@@ -313,7 +313,7 @@ MOST_KINDS = 6
 
 def effects_parts(found: BeforeAfter, width: int) -> Iterator[Any]:
     """The heading, the table, and what its columns mean."""
-    sizes = "".join(f", {name}={size}" for name, size in found.dims.items())
+    sizes = sizes_text(found.dims)
     passes, threads = number_of(len(found), "pass"), number_of(found.threads, "thread")
     language = found.target.language
     yield Text(f"{found.name}: {passes}, {language}, {threads}{sizes}", style="bold")

@@ -17,7 +17,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fxlite.base.errors import number_of
+from fxlite.base.errors import number_of, sizes_text
 from fxlite.show.node_cost import quantity_text, short_text
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def heat(share: float) -> str:
 def fact_lines(profile: Profile) -> list[Text]:
     """Facts about the whole call: times, the cost of measuring, the machine's roofs."""
     threads = number_of(profile.threads, "thread")
-    sizes = "".join(f", {name}={size}" for name, size in profile.dims.items())
+    sizes = sizes_text(profile.dims)
     what = number_of(len(profile.rows), profile.target.part)
     calls = len(profile.whole_seconds)
     what += f" in {profile.target.language}"

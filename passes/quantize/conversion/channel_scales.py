@@ -45,7 +45,7 @@ from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
 from fxlite.nn.module import Parameter
 from fxlite.passes.base import as_module, graph_pass, unique_attribute
-from fxlite.passes.ledger import refusals, refuse, set_ledger
+from fxlite.passes.ledger import copy_with_ledger, refuse
 from fxlite.passes.quantize.conversion.prepare import arguments_of, some
 from fxlite.passes.quantize.schemes.roles import is_float32, is_weight
 from fxlite.passes.quantize.schemes.scheme import QuantizationError
@@ -299,8 +299,7 @@ def smooth_quant(program: Any, batches: Iterable[Any], alpha: float = 0.5, inser
     if not 0 <= alpha <= 1:
         raise QuantizationError(f"alpha must be in 0..1, not {alpha}")
     given = as_module(program)
-    module = given.copy()
-    set_ledger(module, refusals(given))
+    module = copy_with_ledger(given)
     remove_dropout.function(module)
     read_by: dict[Node, list[Node]] = {}
     for node in module.graph.find_nodes(op="call_function", target="linear"):

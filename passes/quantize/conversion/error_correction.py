@@ -52,10 +52,10 @@ from fxlite.base.checked import checked
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.graph.interpreter import Interpreter
-from fxlite.ops.image.convolution import padding_pairs
+from fxlite.ops.image.convolution import padding_pairs, windows_of
 from fxlite.ops.image.spatial import per_axis
 from fxlite.ops.integer.quantized import fake_quantize
-from fxlite.passes.ledger import refusals, refuse, set_ledger
+from fxlite.passes.ledger import copy_with_ledger, refuse
 from fxlite.passes.quantize.conversion.channel_scales import exchange_weight
 from fxlite.passes.quantize.conversion.integer_flow import integer_recurrence, rounded_rows, state_attributes
 from fxlite.passes.quantize.conversion.prepare import META, Decision, arguments_of, require_prepared, some
@@ -234,8 +234,7 @@ def gptq(prepared: GraphModule, batches: Iterable[Any], damping: float = 0.01) -
     if not damping > 0:
         raise QuantizationError(f"damping must be positive (0.01 is usual), not {damping}")
     require_prepared(prepared)
-    module = prepared.copy()
-    set_ledger(module, refusals(prepared))
+    module = copy_with_ledger(prepared)
     readers: Counter[str] = Counter()
     for read in module.graph.find_nodes(op="get_attr"):
         readers[read.target] += len(read.users)
@@ -340,11 +339,7 @@ def _columns(node: Node, args: list[Any], kwargs: dict[str, Any]) -> Iterable[An
     steps = per_axis(kwargs.get("stride", 1), rank, "stride")
     gaps = per_axis(kwargs.get("dilation", 1), rank, "dilation")
     pairs = padding_pairs(kwargs.get("padding", 0), kernel, steps, gaps)
-    x = np.pad(x, ((0, 0), (0, 0), *pairs))
-    spans = [d * (k - 1) + 1 for k, d in zip(kernel, gaps, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
-    every = (*(slice(None, None, s) for s in steps), *(slice(None, None, d) for d in gaps))
-    windows = windows[(slice(None), slice(None), *every)]
+    windows = windows_of(x, kernel, steps, pairs, gaps)
     # channels, places in the window, then everything that distinguishes samples
     order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
     groups = kwargs.get("groups", 1)
@@ -395,8 +390,7 @@ def correct_bias(prepared: GraphModule, batches: Iterable[Any]) -> GraphModule:
     reason in the ledger. Raises QuantizationError for modules that are not prepared and calibrated, for
     no batches, and for NaN or infinities in them."""
     require_prepared(prepared)
-    module = prepared.copy()
-    set_ledger(module, refusals(prepared))
+    module = copy_with_ledger(prepared)
     shifts: dict[Node, Any] = {}
     kept = list(batches)
     exact = simulate(module, kept, is_rounded=False)

@@ -21,7 +21,7 @@ from fxlite.base.location import Location
 from fxlite.graph.graph import Graph, Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import unique_attribute
-from fxlite.passes.ledger import refusals, set_ledger
+from fxlite.passes.ledger import copy_with_ledger
 from fxlite.passes.quantize.conversion.prepare import META
 from fxlite.passes.quantize.schemes.roles import clip_bounds
 from fxlite.passes.quantize.schemes.scheme import QuantizationError, Scheme
@@ -65,8 +65,7 @@ class Forms:
 
     def __init__(self, prepared: GraphModule) -> None:
         self.prepared = prepared
-        self.module = prepared.copy()
-        set_ledger(self.module, refusals(prepared))
+        self.module = copy_with_ledger(prepared)
         self.graph = Graph(self.module)
         self.graph.take_conditions(prepared.graph)
         self.floats: dict[Node, Node] = {}

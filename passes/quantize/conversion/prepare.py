@@ -28,7 +28,7 @@ from fxlite.base.checked import checked
 from fxlite.graph.graph import Node, map_nodes
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import as_module, unique_attribute
-from fxlite.passes.ledger import refusals, set_ledger
+from fxlite.passes.ledger import copy_with_ledger
 from fxlite.passes.quantize.conversion.integer_flow import IntegerFlow, find_integer_flow, state_scheme
 from fxlite.passes.quantize.schemes.mapping import QConfigMapping, Resolution, resolve
 from fxlite.passes.quantize.schemes.observers import Observer, make_observer
@@ -119,8 +119,7 @@ def _cleaned(program: Any, mapping: QConfigMapping) -> tuple[GraphModule, Resolu
         raise QuantizationError(
             'the graph has no types: trace it with input types, fx.symbolic_trace(model, x="f32[B,3,224,224]")'
         )
-    module = given.copy()
-    set_ledger(module, refusals(given))
+    module = copy_with_ledger(given)
     resolution = resolve(mapping, module.graph)
     remove_dropout.function(module)
     fuse_conv_bn.function(module)

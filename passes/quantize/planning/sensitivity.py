@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.checked import checked
 from fxlite.base.console import Printed, borderless, picture_html, write_whole
-from fxlite.base.errors import number_of
+from fxlite.base.errors import number_of, sizes_text
 from fxlite.base.facade import above
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
@@ -400,7 +400,7 @@ def _totals(found: Sensitivity) -> Iterator[str]:
         time = "" if seconds is None else f", at least {seconds_text(seconds)}"
         yield f"all {scheme}: {found.bytes(scheme):,} bytes{time}"
     if found.roofs is not None:
-        sizes = "".join(f", {name}={size}" for name, size in found.sizes.items())
+        sizes = sizes_text(found.sizes)
         threads = number_of(found.roofs.threads, "thread")
         yield f"times: what the measured rates of {found.roofs.cpu} allow, {threads}{sizes}"
 
