@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.c.calls import NO_CHOICES, Call, Choices, dim_c, planned_calls
-from fxlite.codegen.c.header import MODEL, about, check_signature, header_text
+from fxlite.codegen.c.header import MODEL, about, header_text
 from fxlite.codegen.c.run import Steps
 from fxlite.codegen.c.structs import STATE, VALUES, WEIGHTS
 from fxlite.codegen.c.structure import Structure, structure_of
@@ -24,6 +24,7 @@ from fxlite.codegen.c.tiles.library import headers, includes, macros
 from fxlite.codegen.c.weights import Array, Packed
 from fxlite.codegen.c.workspace import (
     divisors,
+    head_of,
     real_c,
     size_check,
     size_function,
@@ -321,7 +322,7 @@ class Source:
             lines += with_note(f"    if (!({test})) {failed};", condition.reason)
         text = "\n".join(lines)
         ignored = unused([n for n in map(dim_name, dims) if not re.search(rf"\b{n}\b", text)])
-        return [f"{check_signature(self.name, dims)} {{", *ignored, *lines, "    return 0;", "}", ""]
+        return [f"{head_of(f'int {self.name}_check', dims)} {{", *ignored, *lines, "    return 0;", "}", ""]
 
     def _run(self) -> list[str]:
         found, name = self.structure, self.name
@@ -360,12 +361,12 @@ class Source:
     def _add_data_sizes(self, printer: Steps) -> None:
         """After the call that counts, declare the size that depends on it."""
         sizes = self.program.data_sizes
-        made = {node: number for number, call in enumerate(self.calls) for node in call.group.stored}
+        counted_at = self.program.counted_at
         counts = self.structure.results[len(self.structure.results) - len(sizes) :]
         for (name, size), count in zip(sizes.items(), counts):
             found = f"fx_min(*{printer.argument(count)} + 1, {dim_c(size.bound)})"
             lines = with_note(f"    const int64_t {dim_name(name)} = {found};", "one stands for all that do not count")
-            printer.behind.setdefault(made[self.program.memory(size.count)], []).extend(lines)
+            printer.behind.setdefault(counted_at[name], []).extend(lines)
 
     def copies(self, printer: Steps) -> list[str]:
         """Copy results that no kernel stores (inputs or weights that are returned, one value returned

@@ -14,7 +14,7 @@ from typing import Any
 from fxlite.codegen.c.structs import STATE, State
 from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.c.weights import FACTOR
-from fxlite.codegen.c.workspace import SIZE_DOCUMENTATION, size_signature
+from fxlite.codegen.c.workspace import SIZE_DOCUMENTATION, head_of
 from fxlite.codegen.kernel.lower import buffer_name
 from fxlite.codegen.kernel.names import dim_name
 from fxlite.codegen.kernel.text import comment, filled
@@ -45,8 +45,8 @@ def header_text(
         "PLACES": places_text(locations),
         "SIZE_OF_WEIGHTS": weights_bytes,
         "STATE": "\n".join([*state.definition(), *state.declaration()]).rstrip() if state else "",
-        "COUNT": f"{SIZE_DOCUMENTATION}\n{size_signature(name, program.dims)};" if counts else "",
-        "CHECK": f"{check_signature(name, program.dims)};",
+        "COUNT": f"{SIZE_DOCUMENTATION}\n{head_of(f'int64_t {name}_largest_bytes', program.dims)};" if counts else "",
+        "CHECK": f"{head_of(f'int {name}_check', program.dims)};",
         "WORKSPACE": f"{needs}\n{workspace}",
         "RUN": f"{documentation(_run_documentation(name, program, outputs, state))}\n{run}",
     }
@@ -94,12 +94,6 @@ def weights_header(name: str, digest: int, version: str, expansion: Sequence[str
 def documentation(text: str) -> str:
     """A comment from which documentation is generated."""
     return f"/*{comment(text)[1:]}"
-
-
-def check_signature(name: str, dims: Sequence[str]) -> str:
-    """The head of the function that checks sizes, without what follows it."""
-    parameters = ", ".join(f"int64_t {dim_name(d)}" for d in dims)
-    return f"int {name}_check({parameters or 'void'})"
 
 
 def _run_documentation(name: str, program: Program, outputs: Sequence[str], state: State) -> str:

@@ -61,8 +61,7 @@ def structure_of(
     each = tuple(range(len(planned.calls)))
     steps = finder.steps() if loops else each
     # sizes that depend on values become known behind a call, which may not be one of a loop
-    counts = {planned.program.memory(size.count) for size in planned.program.data_sizes.values()}
-    counting = {number for number, call in enumerate(planned.calls) if not counts.isdisjoint(call.group.stored)}
+    counting = set(planned.program.counted_at.values())
     return finder.structure(steps if counting.issubset(s for s in steps if isinstance(s, int)) else each)
 
 

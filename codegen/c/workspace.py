@@ -255,17 +255,17 @@ SIZE_DOCUMENTATION = """\
  * since a size is negative, or one has more than 2^47 bytes (2^56 where it is not stored). */"""
 
 
-def size_signature(name: str, dims: Sequence[str]) -> str:
-    """The function's head, without what follows it."""
+def head_of(function: str, dims: Sequence[str]) -> str:
+    """The head of a function of sizes, such as ``int NAME_check``, without what follows it."""
     parameters = ", ".join(f"int64_t {dim_name(d)}" for d in dims)
-    return f"int64_t {name}_largest_bytes({parameters or 'void'})"
+    return f"{function}({parameters or 'void'})"
 
 
 def size_function(name: str, dims: Sequence[str], values: Sequence[ValueSize]) -> list[str]:
     """The function; empty if no value has to be checked."""
     if not values:
         return []
-    lines = [f"{size_signature(name, dims)} {{", "    double fx_largest = 0;"]
+    lines = [f"{head_of(f'int64_t {name}_largest_bytes', dims)} {{", "    double fx_largest = 0;"]
     for value in values:
         shape = ", ".join(map(real_c, value.shape))
         stored = "true" if value.stored else "false"

@@ -12,7 +12,7 @@ sum, with the variable names that a template chooses.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fxlite.base.errors import CodegenError
@@ -427,15 +427,9 @@ def named(name: str, like: Var) -> Index:
     return Index.of(Var(name, like.extent))
 
 
-def dims_of(c: Contraction) -> list[str]:
-    """Named dims that a contraction's addresses and sizes use."""
-    return sorted(dim.name for dim in _dim_vars(c))
-
-
-def _dim_vars(c: Contraction) -> set[DimVar]:
-    extents = [v.extent for v in (*c.coordinates, *c.reduced)]
-    indices = (*c.store, *(s for b in c.buffers for s in b.shape), *extents)
-    return {a for i in indices for a in i.atoms() if isinstance(a, DimVar)}
+def dims_of(indices: Iterable[Index]) -> list[str]:
+    """The named dims that addresses and sizes use."""
+    return sorted({a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)})
 
 
 class Epilogue:
@@ -445,7 +439,8 @@ class Epilogue:
     def __init__(self, c: Contraction, output: Buffer, value: Expr, store: MultiIndex, printer: CPrinter) -> None:
         self.c, self.output, self.value, self.store = c, output, value, store
         self.printer = printer
-        self.dims = dims_of(c)
+        extents = (v.extent for v in (*c.coordinates, *c.reduced))
+        self.dims = dims_of((*c.store, *(s for b in c.buffers for s in b.shape), *extents))
         read = (i.variables() for i in store)
         free = frozenset[Var]().union(*read, *map(expr.free_variables, (value, *c.operands)))
         #: The numbers of the iterations of the program's loops around it.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.loops import beside, collapse, cut, cut_rows, rename, spread, uneven
-from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, lower
+from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, dims_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
@@ -304,7 +304,7 @@ def finish(
 ) -> Kernel:
     """Name the variables, collect the dims, and check. ``undivided`` are statements that do the same in one part, in
     which the work can be counted."""
-    dims = sorted(_dims([i for b in buffers for i in b.shape]) | _dims(_indices(body)))
+    dims = dims_of((*(i for b in buffers for i in b.shape), *_indices(body)))
     taken = {b.name for b in buffers} | set(dims)
     work = _leading(_work(undivided or body))
     kernel = Kernel(name, tuple(buffers), tuple(dims), rename(tuple(body), taken), document(group), work)
@@ -336,10 +336,6 @@ def _is_within(inner: str, outer: str) -> bool:
     (path, place), (around, same) = (o.rpartition(", ")[::2] for o in (inner, outer))
     prefix = f"{around.partition(' (')[0]}." if around else ""
     return place == same and path != around and path.startswith(prefix)
-
-
-def _dims(indices: Iterable[Index]) -> set[str]:
-    return {a.name for i in indices for a in i.atoms() if isinstance(a, DimVar)}
 
 
 def _indices(body: Sequence[Stmt]) -> Iterator[Index]:

@@ -196,14 +196,18 @@ class Program:
         return {node: cuts[0][1] for node, cuts in found.items() if self.type_of(node) != node.type}
 
     @property
+    def counted_at(self) -> dict[str, int]:
+        """For each size that depends on values, the number of the group that counts; one past all of them if none
+        does."""
+        made = {node: number for number, found in enumerate(self.groups) for node in found.stored}
+        return {name: made.get(self.memory(s.count), len(self.groups)) for name, s in self.data_sizes.items()}
+
+    @property
     def knows_data_sizes(self) -> bool:
         """Whether each size that depends on values is known before a group needs it."""
-        made = {node: number for number, found in enumerate(self.groups) for node in found.stored}
-        known = {name: made.get(self.memory(s.count), len(self.groups)) for name, s in self.data_sizes.items()}
-        for number, found in enumerate(self.groups):
-            if any(known[name] >= number for name in _sizes_of(found, self.data_sizes)):
-                return False
-        return all(number < len(self.groups) for number in known.values())
+        known = self.counted_at
+        needed = [(name, at) for at, found in enumerate(self.groups) for name in _sizes_of(found, self.data_sizes)]
+        return len(self.groups) not in known.values() and all(known[name] < number for name, number in needed)
 
     @property
     def arena_bytes(self) -> Dim:
