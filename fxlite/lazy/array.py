@@ -19,7 +19,6 @@ import numpy as np
 from fxlite.base.errors import DTypeError, FxliteError
 from fxlite.base.state import active_tracer
 from fxlite.graph.graph import Node
-from fxlite.lazy.flat import Flat
 from fxlite.lazy.recorder import RECORDER
 from fxlite.ops.elementwise import COMPARISONS
 from fxlite.ops.op import OPERATORS, lookup
@@ -220,6 +219,35 @@ class Array:
             return run(_method, (name, self, *args), kwargs, f".{name}")
 
         return method
+
+
+class Flat:
+    """``x.flat`` of a lazy array, its elements along one axis, for subscripts, in loops, and as an array. Reads make
+    copies, and writes change ``x``."""
+
+    def __init__(self, x: Array) -> None:
+        self.base = x
+
+    def copy(self) -> Any:
+        """A copy of all elements, along one axis."""
+        return self.base.flatten()
+
+    def __len__(self) -> int:
+        return int(self.base.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.copy())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.copy()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        whole = self.copy()
+        whole[index] = value
+        self.base[...] = whole.reshape(self.base.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.copy(), dtype)
 
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
