@@ -14,11 +14,19 @@ from typing import Any
 
 import numpy as np
 
+import fxlite as fx
+from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaModule, find_device
 from fxlite.codegen.runtime.cuda_shim import Order, ShimModule
 from fxlite.codegen.runtime.launcher import Launcher
 
 ORDERS: tuple[Order, ...] = ("forward", "backward")
+
+
+def emitted(program: Any, *types: Any, name: str = "model") -> CudaProgram:
+    """What the back end emits for a program."""
+    return emit(optimize(fx.symbolic_trace(program, *types))[0], name)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.graph.node import map_nodes
-from tests.passes.helpers import calls
+from tests.graphs import ops_of
 
 RECIPES: list[Callable[..., Any]] = []
 
@@ -124,7 +124,7 @@ def test_decompose_by_proxies(net: Net, x: Any) -> None:
     gm = fx.symbolic_trace(net, x=x)
     done = decompose_by_proxies(gm, {ops.relu: lambda x: (x > 0) * x})
     done.graph.lint(full=True)
-    assert "relu" not in calls(done) and {"gt", "mul"} <= set(calls(done))
+    assert "relu" not in ops_of(done) and {"gt", "mul"} <= set(ops_of(done))
     np.testing.assert_allclose(done(x), gm(x), rtol=1e-6)
 
 
@@ -206,11 +206,11 @@ class SwapActivation(fx.Transformer):
 def test_transform_by_a_subclass(net: Net, x: Any) -> None:
     gm = fx.symbolic_trace(net, x=x)
     done = SwapActivation(gm).transform()
-    assert calls(done) == ["conv2d", "batch_norm", "sigmoid", "mul", "mean", "linear"]
+    assert ops_of(done) == ["conv2d", "batch_norm", "sigmoid", "mul", "mean", "linear"]
     hidden = 2 / (1 + np.exp(-net.bn(net.conv(x))))
     np.testing.assert_allclose(done(x), net.fc(hidden.mean(axis=(2, 3))), rtol=1e-5)
     sigmoid = done.graph.find_nodes(op="call_function", target="sigmoid")[0]
-    assert sigmoid.scope.path == "act" and sigmoid.loc is not None and "relu" in calls(gm)
+    assert sigmoid.scope.path == "act" and sigmoid.loc is not None and "relu" in ops_of(gm)
 
 
 # -- fusion of a convolution and a batch norm ------------------------------------------------------
@@ -235,7 +235,7 @@ def test_fold_bn_by_hand(net: Net, x: Any) -> None:
     gm = fold_bn_by_hand(fx.symbolic_trace(net, x=x))
     gm.graph.lint(full=True)
     np.testing.assert_allclose(gm(x), net(x), rtol=1e-4, atol=1e-6)
-    assert calls(gm) == ["conv2d", "relu", "mean", "linear"]
+    assert ops_of(gm) == ["conv2d", "relu", "mean", "linear"]
     assert not any(name.startswith(("conv.", "bn.")) for name in gm.state_dict())
 
 
@@ -299,7 +299,7 @@ def test_a_tracer_that_decides_branches() -> None:
 
     graph = AssumeTrue().trace(program)
     gm = fx.GraphModule({}, graph)
-    assert "exp" in calls(gm) and "neg" not in calls(gm)
+    assert "exp" in ops_of(gm) and "neg" not in ops_of(gm)
 
 
 # -- patterns ------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def test_replace_a_pattern() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2), nn.ReLU())
     gm = fx.symbolic_trace(model, x="f32[B,3]")
     assert len(replace_a_pattern(gm)) == 2
-    assert calls(gm) == ["linear", "sigmoid", "linear", "sigmoid"]
+    assert ops_of(gm) == ["linear", "sigmoid", "linear", "sigmoid"]
 
 
 # -- a print of what flows -------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.ops.op import REGISTRY
-from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import Chain
+from tests.graphs import traced_sample
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 12
@@ -28,15 +28,9 @@ BUNDLES = 12
 
 def make_case(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, CProgram, Chain]:
     """Trace and emit one sample: program, inputs, module, C, and how long its chains are."""
-    op = REGISTRY[name]
-    sample = op.samples[number]
-    inputs = sample.arrays(seed=number)
-    names = ", ".join(f"x{i}" for i in range(len(inputs)))
-    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
-    exec(f"def program({names}): return call({names})", space)
-    module = fx.symbolic_trace(space["program"], *sample.types())
+    program, inputs, module, chain = traced_sample(name, number)
     emitted = emit(optimize(module, keep=claims)[0], f"{name}_sample_{number}")
-    return space["program"], inputs, module, emitted, longest_chain(module.graph.nodes, sample.dims)
+    return program, inputs, module, emitted, chain
 
 
 def apart(emitted: CProgram) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.codegen.test_control_flow import loop_of
 from tests.oracle import agree
 
 RNG = np.random.default_rng(4)
@@ -96,13 +97,6 @@ def test_what_may_not_exist_is_not_read() -> None:
     compiled = fx.compile(module, backend="c")
     for found in compiled(np.array([3.0])):
         assert found.shape == (1,)
-
-
-def loop_of(program: Callable[..., Any], *types: str) -> str:
-    module = fx.symbolic_trace(program, *types, loops="keep")
-    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
-    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
-    return loop
 
 
 def test_the_element_before_is_a_variable_in_the_first_product() -> None:

@@ -18,10 +18,21 @@ RNG = np.random.default_rng(0)
 RUNGS = ("graph", "python", "kernel", "c")
 
 
-def source(program: Callable[..., Any], *types: str) -> str:
+def source(program: Callable[..., Any], *types: str, **options: Any) -> str:
     """The functions that a program is in C."""
-    made = fx.compile(fx.symbolic_trace(program, *types), backend="c").sources
+    made = fx.compile(fx.symbolic_trace(program, *types, **options), backend="c").sources
     return next(text for name, text in made.items() if name.endswith(".c"))
+
+
+def loop_in(text: str) -> str:
+    """The function of the only loop of a program."""
+    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    return loop
+
+
+def loop_of(program: Callable[..., Any], *types: str) -> str:
+    """That of a program whose loops are kept."""
+    return loop_in(source(program, *types, loops="keep"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -230,9 +241,7 @@ def test_the_element_that_was_there_is_kept_not_its_column() -> None:
     x = RNG.random((7, 8))
     agree(diffused, x, types=["f64[N,M]"], rungs=RUNGS, loops="keep")
     agree(diffused, x, rungs=RUNGS, loops="keep")
-    module = fx.symbolic_trace(diffused, "f64[N,M]", loops="keep")
-    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
-    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    loop = loop_of(diffused, "f64[N,M]")
     assert loop.count("for (") == 2  # those of the program
     assert "scratch" not in loop
 
@@ -254,9 +263,7 @@ def bisected(x: Any, wanted: Any) -> Any:
 def test_an_element_that_several_numbers_depend_on_is_read_once() -> None:
     given = np.sort(RNG.random(9)), RNG.random(12)
     agree(bisected, *given, types=["f64[N]", "f64[M]"], rungs=RUNGS, loops="keep")
-    module = fx.symbolic_trace(bisected, "f64[N]", "f64[M]", loops="keep")
-    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
-    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    loop = loop_of(bisected, "f64[N]", "f64[M]")
     assert loop.count("fx_index(") == 1 and len(re.findall(r"\bx\[", loop)) == 1
 
 
@@ -349,8 +356,7 @@ def test_loops_call_products(sizes: tuple[int, ...], named: bool) -> None:
 
 
 def test_a_product_in_a_loop_is_that_of_a_template() -> None:
-    module = fx.symbolic_trace(_cells, "f64[5,32,48]", "f64[64,64]", "f64[48,64]", "f64[64]", "f64[]", loops="keep")
-    text = next(t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
-    (loop,) = (part for part in text.split("\n\n") if "a loop that gives" in part)
+    text = source(_cells, "f64[5,32,48]", "f64[64,64]", "f64[48,64]", "f64[64]", "f64[]", loops="keep")
+    loop = loop_in(text)
     assert loop.count("matmul") and "lanes" not in loop
     assert len(set(re.findall(r"multiply_\w+(?=\()", text))) >= 1

@@ -9,23 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.codegen.cuda import gemm
-from fxlite.codegen.cuda.emit import CudaProgram, emit
+from fxlite.codegen.cuda.emit import CudaProgram
 from fxlite.codegen.cuda.function import CudaRunner
 from fxlite.codegen.cuda.gemm import ENOUGH, SHAPES, THREADS, chosen
-from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.codegen.runtime.launcher import MOST_BLOCKS
 from fxlite.scalar.index import DimVar, Index
 from fxlite.types.agreement import Chain, compare
 from fxlite.types.tensor_type import parse_type
-from tests.cuda_launchers import launcher, launchers, places
-
-
-def emitted(program: Any, *types: str, name: str = "model") -> CudaProgram:
-    return emit(optimize(fx.symbolic_trace(program, *types))[0], name)
+from tests.cuda_launchers import emitted, launcher, launchers, places
 
 
 def drawn(seed: int, *shape: int, dtype: Any = np.float32) -> np.ndarray:

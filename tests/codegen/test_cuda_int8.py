@@ -23,8 +23,9 @@ from fxlite.passes import quantize as q
 from fxlite.types.agreement import compare as compared
 from fxlite.types.agreement import sqnr
 from tests.cuda_launchers import device_option, launcher, launchers, places
+from tests.graphs import ops_of
 from tests.oracle import compare, flatten
-from tests.passes.quantize.helpers import everything, ops_of
+from tests.passes.quantize.helpers import everything
 from tests.zoo import ZOO
 
 Array = np.ndarray[Any, Any]

@@ -21,7 +21,7 @@ from fxlite.codegen.kernel.builder import smaller
 from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaDeviceNotFound, CudaToolkitNotFound, compile_cubin, find_device
-from tests.cuda_launchers import launcher, launchers, places
+from tests.cuda_launchers import emitted, launcher, launchers, places
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -30,11 +30,6 @@ RNG = np.random.default_rng(5)
 
 def normal(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-def emitted(program: Any, *types: Any, name: str = "model") -> CudaProgram:
-    """What the back end emits for a program."""
-    return emit(optimize(fx.symbolic_trace(program, *types))[0], name)
 
 
 def body_of(program: CudaProgram, kernel: str) -> str:

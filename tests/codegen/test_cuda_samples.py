@@ -18,9 +18,9 @@ from fxlite.codegen.program.calls import restructure
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cuda_device import CudaToolkitNotFound, compile_cubin
 from fxlite.ops.op import REGISTRY
-from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import Chain
 from tests.cuda_launchers import launchers
+from tests.graphs import traced_sample
 from tests.oracle import Disagreement, compare
 
 BUNDLES = 9
@@ -42,16 +42,9 @@ class Case:
 
 def make_case(name: str, number: int) -> Case:
     """Trace and emit one sample."""
-    op = REGISTRY[name]
-    sample = op.samples[number]
-    inputs = sample.arrays(seed=number)
-    names = ", ".join(f"x{i}" for i in range(len(inputs)))
-    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
-    exec(f"def program({names}): return call({names})", space)
-    module = fx.symbolic_trace(space["program"], *sample.types())
+    program, inputs, module, chain = traced_sample(name, number)
     emitted = emit(optimize(module)[0], f"{name}_sample_{number}")
-    chain = longest_chain(module.graph.nodes, sample.dims)
-    return Case(f"{name}[{number}]", space["program"], inputs, module, emitted, chain)
+    return Case(f"{name}[{number}]", program, inputs, module, emitted, chain)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from fxlite.codegen.python.source import python_program
 from fxlite.files.serialize import from_bytes, to_bytes
 from fxlite.passes import quantize as q
 from tests.oracle import compare
+from tests.source_lines import code
 from tests.work import assert_linear
 
 
@@ -157,13 +158,6 @@ def agree(gm: fx.GraphModule, inputs: tuple[Any, ...]) -> None:
     compare("regenerated", model(*inputs), gm(*inputs))
     again = fx.symbolic_trace(model, *[n.type for n in gm.graph.placeholders])
     fx.assert_same(passes.dce(gm), passes.dce(again))
-
-
-def code(source: str) -> list[str]:
-    """Lines of code, without blanks, comments and docstrings."""
-    text = re.sub(r'"""[\s\S]*?"""', "", source)
-    lines = (line.partition("  #")[0].rstrip() for line in text.splitlines())
-    return [line for line in lines if line and not line.strip().startswith("#")]
 
 
 @pytest.mark.parametrize(

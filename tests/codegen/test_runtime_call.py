@@ -14,9 +14,10 @@ import pytest
 
 from fxlite.codegen.c.tiles.library import error_type
 from fxlite.codegen.runtime import load
-from fxlite.codegen.runtime.abi import ArgSpec, DimText, Entry
+from fxlite.codegen.runtime.abi import Entry
 from fxlite.codegen.runtime.build import BuildError, Library, _python_headers, build
 from fxlite.codegen.runtime.load import CompiledFunction, default_threads
+from tests.codegen.test_runtime_abi import spec
 
 f32 = np.float32
 HEADER = f"""\
@@ -24,10 +25,6 @@ HEADER = f"""\
 #include <unistd.h>
 {error_type()}
 """
-
-
-def spec(name, dtype, *shape):
-    return ArgSpec(name, dtype, tuple(d if isinstance(d, int) else DimText(d) for d in shape))
 
 
 ALL_DTYPES = ("bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")

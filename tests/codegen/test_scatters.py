@@ -14,6 +14,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.kernel.kernel_ir import For, statements
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import optimize, plan
+from tests.graphs import ops_of
 from tests.oracle import agree
 
 _AT = np.array([3, -1, 3, 0, 3, 2])
@@ -222,7 +223,7 @@ def test_what_a_mask_leaves_out_is_not_written(types: list[str] | None) -> None:
     rng = np.random.default_rng(2)
     y, i, v = np.full((4, 7), -0.0), rng.integers(0, 900, 400), rng.normal(size=400)
     found = agree(where_a_mask_says, y, i, v, types=types)
-    names = {node.target.name for node in found.graph.find_nodes(op="call_function")}
+    names = set(ops_of(found))
     assert not names & {"concat", "slice"}
     compiled = fx.compile(found, backend="c")
     for few in (v, np.abs(v), -np.abs(v), np.zeros_like(v)):

@@ -29,6 +29,7 @@ from fxlite.types.tensor_type import parse_type
 from tests.codegen.compiling import QUICK
 from tests.fuzz.programs.check import Case, Failed, compare, compiled
 from tests.fuzz.programs.templates import write_template
+from tests.graphs import anchors_of
 from tests.oracle import agree
 
 Q = ("f32[2,2,5,4]", "f32[2,2,57,4]", "f32[2,2,57,3]")
@@ -53,7 +54,7 @@ def test_a_number_is_a_mask(program) -> None:
     arrays = [rng.standard_normal(parse_type(t).shape).astype("f4") for t in Q]
     module = agree(program, *arrays)
     function = fx.compile(module)
-    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == ["scaled_dot_product_attention"]
+    assert anchors_of(function) == ["scaled_dot_product_attention"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_attention_over_few_keys_is_two_products(rows, keys, is_few) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((2, size, 8)).astype("f4") for size in (5, keys, keys)]
     function = fx.compile(module)
-    anchors = [k.anchor.target.name for k in function.kernels if k.anchor is not None]
+    anchors = anchors_of(function)
     assert ("scaled_dot_product_attention" in anchors) == (not is_few)
     assert agreement.compare(F.scaled_dot_product_attention(*arrays), function(*arrays)).agrees
 
@@ -95,7 +96,7 @@ def test_a_stride_that_is_a_quotient_of_named_sizes_is_a_stride() -> None:
     for size in (2, 7, 90):
         w, x = (rng.standard_normal(s).astype("f4") for s in ((5, 6), (2, 6, size)))
         np.testing.assert_allclose(function(w, x), w @ F.max_pool1d(x, 2), rtol=1e-5, atol=1e-5)
-    assert [k.anchor.target.name for k in function.kernels if k.anchor is not None] == ["matmul"]
+    assert anchors_of(function) == ["matmul"]
 
 
 def test_generated_claims_build_and_agree() -> None:

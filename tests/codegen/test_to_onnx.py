@@ -19,6 +19,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError, ModelExportError
+from tests.graphs import ops_of
 
 onnx = pytest.importorskip("onnx")
 
@@ -90,7 +91,7 @@ def test_round_trips() -> None:
 
 
 def _ops(gm: fx.GraphModule) -> Counter[str]:
-    return Counter(n.target.name for n in gm.graph.nodes if n.op == "call_function")
+    return Counter(ops_of(gm))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

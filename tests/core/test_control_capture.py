@@ -18,6 +18,7 @@ from fxlite.base.errors import ArgumentError, OptionError, ShapeError
 from fxlite.tracing.capture.flow import Flow
 from fxlite.types import dtypes
 from tests.core.control_programs import PROGRAMS, floats, positive
+from tests.graphs import ops_of
 from tests.oracle import agree, agree_on_all, compare, written
 
 RUNGS = ("graph", "python")
@@ -52,10 +53,6 @@ def sums(x: Any) -> Any:
     for i in range(len(x)):
         total = total * 0.5 + x[i] * i
     return total
-
-
-def ops_of(gm: fx.GraphModule) -> list[str]:
-    return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
 
 
 def test_short_loops_are_unrolled_and_long_ones_stay() -> None:

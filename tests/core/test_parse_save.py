@@ -24,17 +24,10 @@ from fxlite.base.location import Location, Scope
 from fxlite.codegen.python.source import python_program
 from fxlite.files.archive import release
 from fxlite.files.serialize import from_bytes, to_bytes
+from tests.graphs import facts
 from tests.oracle import flatten
 from tests.security.specimen import packed, packed_2
 from tests.zoo import ZOO, Program
-
-
-def facts(gm: fx.GraphModule) -> list[Any]:
-    """Everything a file must keep."""
-    return [
-        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, str(n.meta))
-        for n in gm.graph.nodes
-    ]
 
 
 # -- text ------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from tests.fuzz.edits import EDITS, Chooser
 from tests.fuzz.identities import IDENTITIES, Identity
 from tests.fuzz.results import exact_difference
 from tests.fuzz.spelling import constants, spelled
+from tests.graphs import facts
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,6 @@ class Rewrite:
     kinds: tuple[str, ...]
     exact: bool = True
     text: str = ""
-
-
-def facts(gm: fx.GraphModule) -> list[Any]:
-    """All there is to know about a graph's nodes."""
-    return [
-        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, str(n.meta))
-        for n in gm.graph.nodes
-    ]
 
 
 def _same_but_module(gm: fx.GraphModule, made: fx.GraphModule, kind: str) -> Rewrite:

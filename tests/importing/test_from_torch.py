@@ -20,6 +20,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, ModelImportError
+from tests.graphs import ops_of
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -90,7 +91,7 @@ def test_a_model_is_what_it_was() -> None:
         assert model.count == before + 1
     assert gm.count == 6  # a state of the graph
 
-    targets = [node.target.name for node in gm.graph.nodes if node.op == "call_function"]
+    targets = ops_of(gm)
     for whole, count in {"lstm": 4, "layer_norm": 1, "scaled_dot_product_attention": 1, "gelu": 2, "linear": 4}.items():
         assert targets.count(whole) == count
     (norm,) = gm.graph.find_nodes(op="call_function", target="layer_norm")
@@ -834,7 +835,7 @@ def test_control_flow() -> None:
             return y, z, count
 
     gm = fx.from_torch(Flow(), torch.randn(4))
-    targets = [node.target.name for node in gm.graph.nodes if node.op == "call_function"]
+    targets = ops_of(gm)
     assert "cond" in targets and "while_loop" in targets
     for x in (torch.ones(4), -torch.ones(4)):
         close(gm(x.numpy()), Flow()(x))

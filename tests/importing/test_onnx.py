@@ -14,6 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, ModelImportError
 from fxlite.importing.onnx.model import coverage
+from tests.graphs import ops_of
 
 onnx = pytest.importorskip("onnx")
 
@@ -66,7 +67,7 @@ def test_a_model_keeps_its_names_scopes_and_sizes() -> None:
     assert "seq" in gm.graph.input_dims and "batch" in gm.graph.input_dims
     relu = gm.graph.find_nodes(op="call_function", target="relu")[1]
     assert str(relu.scope) == "layers.1.act (Act)" and relu.loc.expression == "r1 = Relu(a1)"
-    ops = [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
+    ops = ops_of(gm)
     assert ops == ["matmul", "add", "relu"] * 2 + ["reshape"], "the arithmetic of shapes is sizes"
     result = next(n for n in gm.graph.nodes if n.target is fx.ops.reshape)
     assert result.name == "logits_0" and str(result.type) == "f32[batch,2,4*seq]"

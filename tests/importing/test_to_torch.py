@@ -11,6 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.base.errors import CodegenError
+from tests.graphs import ops_of
 
 torch = pytest.importorskip("torch")
 
@@ -39,7 +40,7 @@ def test_there_and_back() -> None:
     for made in (there, graph):
         back = fx.from_torch(made, "f32[B,3,8,8]")
         np.testing.assert_allclose(back(x.numpy()), expected, 1e-4, 1e-5)
-        names = [[n.target.name for n in g.graph.nodes if n.op == "call_function"] for g in (gm, back)]
+        names = [ops_of(g) for g in (gm, back)]
         assert names[0] == names[1]
 
 

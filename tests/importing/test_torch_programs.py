@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import ModelImportError
+from tests.graphs import ops_of
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -181,9 +182,7 @@ def test_quantized_graphs() -> None:
 
     torch.manual_seed(0)
     gm = as_torch(_of_integers, given(), given())
-    assert {"quantize", "dequantize", "int_matmul"} <= {
-        n.target.name for n in gm.graph.nodes if n.op == "call_function"
-    }
+    assert {"quantize", "dequantize", "int_matmul"} <= set(ops_of(gm))
 
 
 # -- sizes that are asked about --------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, TraceError
 from tests.command_line import enter_folder, run
+from tests.graphs import ops_of
 
 torch = pytest.importorskip("torch")
 
@@ -285,5 +286,5 @@ def test_a_resnet_runs_with_other_imports(tmp_path: Path) -> None:
     gm = fx.symbolic_trace(port, x="f32[B,3,32,32]")
     np.testing.assert_allclose(gm(x.numpy()), expected, 1e-4, 1e-5)
     imported = fx.from_torch(model, "f32[B,3,32,32]")
-    kinds = [[n.target.name for n in g.graph.nodes if n.op == "call_function"] for g in (gm, imported)]
+    kinds = [ops_of(g) for g in (gm, imported)]
     assert sorted(kinds[0]) == sorted(kinds[1])

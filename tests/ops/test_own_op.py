@@ -19,6 +19,7 @@ from fxlite.base.errors import ArgumentError, CodegenError, DTypeError, FxliteEr
 from fxlite.codegen.python.source import python_source
 from fxlite.passes import quantize as q
 from fxlite.show.query.search import find
+from tests.graphs import ops_of
 from tests.oracle import agree
 
 pytestmark = pytest.mark.usefixtures("registry")
@@ -49,7 +50,7 @@ def test_small_devices(own_ops: ModuleType) -> None:
 def test_a_call_is_a_node_or_runs(own_ops: ModuleType) -> None:
     x, gate = values(3, 6), values(6)
     gm = fx.symbolic_trace(own_ops.in_python, "f32[B,6]", "f32[6]")
-    assert [n.target.name for n in gm.graph.nodes if n.op == "call_function"] == [
+    assert ops_of(gm) == [
         "extent",
         "getitem",
         "getitem",
@@ -110,7 +111,7 @@ def test_passes_and_costs(own_ops: ModuleType) -> None:
 
     gm = fx.symbolic_trace(program, "f32[B,6]", "f32[6]")
     merged = fx.passes.PassManager(["const_fold", "cse", "dce"])(gm)
-    names = [n.target.name for n in merged.graph.nodes if n.op == "call_function"]
+    names = ops_of(merged)
     assert names == ["swiglu", "add", "mul"]
     assert merged.undo() is not None or len(merged.graph.find_nodes(target="swiglu")) == 2
     found = fx.passes.cost(fx.symbolic_trace(own_ops.swiglu, "f32[B,6]", "f32[6]"))

@@ -17,6 +17,7 @@ from fxlite.base.errors import FxliteError, ShapeError, TraceError
 from fxlite.ops.samples import S
 from fxlite.ops.slicing import never_negative, slice_bounds
 from fxlite.types import shapes
+from tests.graphs import ops_of
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
@@ -32,10 +33,6 @@ def arange(*shape: int) -> np.ndarray[Any, Any]:
 def run_all(program: Any, *inputs: Any, types: Any = None) -> fx.GraphModule:
     """Every rung that needs no compiler (the samples of the ops run the compiled ones too)."""
     return agree(program, *inputs, types=types, rungs=INTERPRETED)
-
-
-def targets(module: fx.GraphModule) -> list[str]:
-    return [n.target.name for n in module.graph.nodes if n.op == "call_function"]
 
 
 # -- subscripts ------------------------------------------------------------------------------------
@@ -72,7 +69,7 @@ SUBSCRIPTS: list[tuple[str, Any, list[str]]] = [
 @pytest.mark.parametrize("declared", ["f32[2,5,4]", "f32[B,T,4]"])
 def test_subscript(text: str, program: Any, expected: list[str], declared: str) -> None:
     module = run_all(program, arange(2, 5, 4), types=[declared])
-    assert targets(module) == expected
+    assert ops_of(module) == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
@@ -257,7 +254,7 @@ def test_dims_as_numbers() -> None:
 def test_split_gives_types_and_shapes_of_its_parts() -> None:
     module = run_all(lambda x: tuple(ops.split(x, (2, 1, 3), 1)), arange(4, 6), types=["f32[B,6]"])
     assert [str(t) for t in module.graph.output_node().type] == ["f32[B,2]", "f32[B,1]", "f32[B,3]"]
-    assert targets(module) == ["split", "getitem", "getitem", "getitem"]
+    assert ops_of(module) == ["split", "getitem", "getitem", "getitem"]
     parts = ops.lookup("split").expand({"x": arange(4, 6), "sizes": (2, 1, 3), "axis": 1})
     assert [p.shape for p in parts] == [(4, 2), (4, 1), (4, 3)]
 

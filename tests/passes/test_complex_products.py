@@ -7,6 +7,7 @@ import pytest
 
 import fxlite as fx
 from fxlite import passes
+from tests.graphs import anchors_of, ops_of
 from tests.oracle import agree, compare
 
 SHAPES = [((9, 10), (10, 11)), ((3, 9, 10), (10, 11)), ((2, 1, 9, 10), (3, 10, 11)), ((9, 10), (3, 10, 11))]
@@ -40,7 +41,7 @@ def test_transposed_operands_named_sizes_and_a_constant() -> None:
     function = fx.compile(module)
     compare("C", function(x), (x.T @ y.T) * 2)
     assert is_real(function.optimized)
-    kernels = [k.anchor.target.name for k in function.kernels if k.anchor is not None]
+    kernels = anchors_of(function)
     assert kernels == ["matmul"] and len(function.kernels) == 3  # the parts, the product, and both together
 
 
@@ -68,5 +69,5 @@ def test_infinite_parts_stay_apart() -> None:
 )
 def test_what_is_left_alone(types: tuple[str, str], said: bool) -> None:
     after = passes.complex_products(fx.symbolic_trace(lambda x, y: x @ y, *types))
-    assert [n.target.name for n in after.graph.find_nodes(op="call_function")] == ["matmul"]
+    assert ops_of(after) == ["matmul"]
     assert len(passes.ledger(after)) == said

@@ -11,6 +11,7 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
+from tests.graphs import anchors_of, ops_of
 from tests.models import MODELS, Bert, traced
 from tests.oracle import agree, agree_on_all
 
@@ -83,8 +84,17 @@ def test_spellings(program: Callable[..., Any]) -> None:
     assert call.kwargs.get("is_causal", False) is (program in CAUSAL)
     assert call.kwargs["scale"] == 0.5
     fused = passes.dce(fused)
-    others = {n.target.name for n in fused.graph.find_nodes(op="call_function")} - {OP}
+    others = set(ops_of(fused)) - {OP}
     assert not others, "nothing else is left"
+
+
+def masked_arrays() -> list[Any]:
+    """Queries, keys, values, and a mask with a row that is masked whole and one that is not masked at all."""
+    rng = np.random.default_rng(0)
+    arrays: list[Any] = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
+    mask = rng.random((2, 1, 5, 5)) < 0.5
+    mask[0, 0, 3], mask[1, 0, 2] = False, True
+    return [*arrays, mask]
 
 
 def test_masks_keep_their_meaning_for_rows_without_anything() -> None:
@@ -96,10 +106,7 @@ def test_masks_keep_their_meaning_for_rows_without_anything() -> None:
     def choose_other(q: Any, k: Any, v: Any, mask: Any) -> Any:
         return F.softmax(np.where(mask, -np.inf, q @ turned(k)), -1) @ v
 
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
-    mask = rng.random((2, 1, 5, 5)) < 0.5
-    mask[0, 0, 3], mask[1, 0, 2] = False, True
+    *arrays, mask = masked_arrays()
     for program in (choose, choose_other):
         gm = fx.symbolic_trace(program, *QKV, "bool[B,1,T,T]")
         assert calls(passes.fuse_attention(gm))[0].kwargs["empty_rows"] == "nan"
@@ -121,10 +128,7 @@ def test_masked_scores_may_become_a_number(number: float) -> None:
         seen = ops.tril(ops.ones((q.shape[2], k.shape[2]), dtype="bool"))
         return F.softmax(np.where(seen, q @ turned(k), number), -1) @ np.where(mask[..., :1], v, 0)
 
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((2, 2, 5, 4)).astype(np.float32) for _ in range(3)]
-    mask = rng.random((2, 1, 5, 5)) < 0.5
-    mask[0, 0, 3], mask[1, 0, 2] = False, True
+    *arrays, mask = masked_arrays()
     for program in (choose, choose_other, later):
         gm = fx.symbolic_trace(program, *QKV, "bool[B,1,T,T]")
         (call,) = calls(passes.fuse_attention(gm))
@@ -282,7 +286,7 @@ def test_in_c_no_matrix_of_scores_is_in_memory() -> None:
     block, encoder = (traced("gpt_block"), fx.symbolic_trace(Bert(layers=2).eval(), *MODELS["bert"][1]))
     for model, layers in ((block, 1), (encoder, 2)):
         made = fx.compile(model, backend="c")
-        anchors = [k.anchor.target.name for k in made.kernels if k.anchor is not None]
+        anchors = anchors_of(made)
         assert anchors.count(OP) == layers and "matmul" not in anchors
         small, large = (made.workspace_bytes({"B": 1, "T": T}) for T in (64, 128))
         assert large < 2.1 * small, "it grows as T does"

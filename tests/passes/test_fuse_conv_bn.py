@@ -10,8 +10,8 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
+from tests.graphs import ops_of
 from tests.oracle import compare
-from tests.passes.helpers import calls
 from tests.zoo import by_name
 
 
@@ -19,7 +19,7 @@ from tests.zoo import by_name
 def test_fuse_conv_bn(name: str) -> None:
     gm, eager, inputs = by_name(name).trace()
     done = passes.fuse_conv_bn(gm)
-    assert "batch_norm" in calls(gm) and "batch_norm" not in calls(done)
+    assert "batch_norm" in ops_of(gm) and "batch_norm" not in ops_of(done)
     assert not passes.ledger(done)
     compare("fused", done(*inputs), eager(*inputs))
     if name == "shared_conv":  # the weight both read is not altered: each has its own
@@ -46,7 +46,7 @@ def test_fuse_transposed(groups: int) -> None:
     model = Up().eval()
     x = np.random.default_rng(0).standard_normal((2, 4, 3, 3)).astype(np.float32)
     done = passes.fuse_conv_bn(fx.symbolic_trace(model, x))
-    assert calls(done) == ["conv_transpose2d"]
+    assert ops_of(done) == ["conv_transpose2d"]
     compare("fused", done(x), model(x))
 
 
@@ -88,7 +88,7 @@ def test_fuse_refuses_batch_statistics() -> None:
     model = _Refused().train()
     model.forward = lambda x: F.batch_norm(model.conv(x), None, None, training=True)
     done = passes.fuse_conv_bn(fx.symbolic_trace(model, x="f32[B,3,6,6]"))
-    assert "batch's statistics" in passes.ledger(done)[0].reason and "batch_norm" in calls(done)
+    assert "batch's statistics" in passes.ledger(done)[0].reason and "batch_norm" in ops_of(done)
 
 
 def test_fuse_refuses_linear_of_rank_3() -> None:

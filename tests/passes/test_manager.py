@@ -15,7 +15,7 @@ from fxlite.base.errors import GraphError
 from fxlite.graph.node_store import undo_erase
 from fxlite.passes.base import PassError
 from fxlite.passes.manager import changes_text, edited_ops
-from tests.passes.helpers import calls, trace
+from tests.graphs import ops_of, trace
 
 
 def test_registry_and_documentation() -> None:
@@ -33,10 +33,10 @@ def test_manager_takes_names_passes_and_functions() -> None:
     before = gm.graph.text(full=True)
     manager = passes.PassManager(["cse", drop_neg, passes.dce], check="lint")
     done = manager(gm)
-    assert calls(done) == ["exp", "add"] and gm.graph.text(full=True) == before
+    assert ops_of(done) == ["exp", "add"] and gm.graph.text(full=True) == before
     assert [s.name for s in manager.report] == ["cse", "drop_neg", "dce"]
     assert (manager.report[0].before, manager.report[0].after) == (6, 5)
-    assert manager.report[0].changes == "exp -1" and calls(manager.report[0].module) == ["exp", "neg", "add"]
+    assert manager.report[0].changes == "exp -1" and ops_of(manager.report[0].module) == ["exp", "neg", "add"]
     assert re.search(r"^cse +6 → 5 +exp -1", str(manager.report), re.M)
     with pytest.raises(PassError, match="there is no pass 'csee'; did you mean cse"):
         passes.PassManager(["csee"])
@@ -47,8 +47,8 @@ def test_a_pass_with_options() -> None:
     kept = passes.decompose.with_options(keep={"softmax"})
     assert kept.name == "decompose" and kept.examples == passes.decompose.examples
     done = passes.PassManager([kept], check="lint")(gm)
-    assert "softmax" in calls(done) and "gelu" not in calls(done)
-    assert "softmax" not in calls(passes.decompose(gm))
+    assert "softmax" in ops_of(done) and "gelu" not in ops_of(done)
+    assert "softmax" not in ops_of(passes.decompose(gm))
     with pytest.raises(fx.errors.ArgumentError, match="dce has no option 'keeps'; its options: none"):
         passes.dce.with_options(keeps=1)
     with pytest.raises(fx.errors.ArgumentError, match="its options: keep"):
@@ -107,7 +107,7 @@ def test_steps_give_the_module_after_each_pass() -> None:
     gm = trace(lambda x: (np.exp(x) + np.exp(x)) * 1)
     manager = passes.PassManager(["cse", "simplify", "dce"])
     done = manager(gm)
-    assert [calls(s.module) for s in manager.report] == [["exp", "add", "mul"], ["exp", "add"], ["exp", "add"]]
+    assert [ops_of(s.module) for s in manager.report] == [["exp", "add", "mul"], ["exp", "add"], ["exp", "add"]]
     texts = [s.module.graph.text(full=True) for s in manager.report]
     assert done.graph.text(full=True) == texts[-1]
     assert done.undo() == "simplify" and done.graph.text(full=True) == texts[0]
@@ -133,7 +133,7 @@ def test_a_pass_that_returns_another_module_is_reported_and_followed() -> None:
 
     manager = passes.PassManager([retrace, "dce"], check="lint")
     done = manager(trace(lambda x: np.maximum(x, 0)))
-    assert calls(done) == ["neg"] and manager.report[0].changes == "neg +1, relu -1"
+    assert ops_of(done) == ["neg"] and manager.report[0].changes == "neg +1, relu -1"
 
 
 def test_the_name_of_a_pass_of_fxlite_is_taken() -> None:

@@ -12,6 +12,7 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops
 from fxlite.base.errors import ArgumentError, ShapeError, TraceError
 from fxlite.passes.rewrite.match import find_matches
+from tests.graphs import ops_of
 from tests.oracle import compare
 
 
@@ -22,14 +23,10 @@ def rewrite(program: Any, pattern: Any, replacement: Any, **types: str) -> tuple
     return gm, matches
 
 
-def targets(gm: fx.GraphModule) -> list[str]:
-    return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
-
-
 # -- what others get wrong -------------------------------------------------------------------------
 def test_two_parameters_may_stand_for_one_value() -> None:
     gm, found = rewrite(lambda x: x * x, lambda a, b: a * b, lambda a, b: a + b, x="f32[3]")
-    assert len(found) == 1 and targets(gm) == ["add"]
+    assert len(found) == 1 and ops_of(gm) == ["add"]
     assert found[0].bindings["a"] is found[0].bindings["b"]
 
 
@@ -39,7 +36,7 @@ def test_axis_spellings(axis: int) -> None:
         return F.softmax(x, axis)
 
     gm, found = rewrite(program, lambda x: ops.softmax(x, axis=1), ops.exp, x="f32[3,4]")
-    assert len(found) == 1 and targets(gm) == ["exp"]
+    assert len(found) == 1 and ops_of(gm) == ["exp"]
     _, found = rewrite(program, lambda x: ops.softmax(x, axis=0), ops.exp, x="f32[3,4]")
     assert not found
 
@@ -82,7 +79,7 @@ def test_value_read_outside_is_no_match() -> None:
         return y + 1, y
 
     gm, found = rewrite(program, lambda x: F.relu(x) + 1, lambda x: x, x="f32[3]")
-    assert not found and targets(gm) == ["relu", "add"]
+    assert not found and ops_of(gm) == ["relu", "add"]
 
 
 def test_value_that_a_replacement_reads_is_read_outside() -> None:
@@ -104,7 +101,7 @@ def test_overlapping_chain() -> None:
         return x
 
     gm, found = rewrite(program, lambda x: np.floor(np.floor(x)), np.floor, x="f32[3]")
-    assert len(found) == 2 and targets(gm) == ["floor"] * 3
+    assert len(found) == 2 and ops_of(gm) == ["floor"] * 3
 
 
 def test_replacement_that_contains_the_pattern() -> None:
@@ -116,7 +113,7 @@ def test_replacement_that_contains_the_pattern() -> None:
 
 def test_replacement_by_a_parameter() -> None:
     gm, found = rewrite(lambda x: -np.exp(np.exp(x)), np.exp, lambda x: x, x="f32[3]")
-    assert len(found) == 2 and targets(gm) == ["neg"]
+    assert len(found) == 2 and ops_of(gm) == ["neg"]
 
 
 def test_parameter_stands_for_a_value_inside() -> None:
@@ -178,7 +175,7 @@ def test_match_filter_and_find_matches() -> None:
 def test_untyped_graph() -> None:
     gm = fx.symbolic_trace(lambda x: F.relu(x @ x))
     assert len(fx.replace_pattern(gm, lambda a, b: F.relu(a @ b), lambda a, b: a * b)) == 1
-    assert targets(gm) == ["mul"]
+    assert ops_of(gm) == ["mul"]
 
 
 def test_types_after_a_rewrite_are_right() -> None:
@@ -255,7 +252,7 @@ def test_keyword_only_parameters_stand_for_attributes() -> None:
         w="f32[4,3,3,3]",
     )
     assert [m.bindings["stride"] for m in found] == [2, 1]
-    assert targets(gm).count("relu") == 2, "another padding is no match"
+    assert ops_of(gm).count("relu") == 2, "another padding is no match"
     x = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
     w = np.ones((4, 3, 3, 3), np.float32)
     compare("strides", gm(x, w)[0], F.conv2d(np.maximum(x, 0), w, stride=2))
@@ -292,7 +289,7 @@ def test_wildcard_cannot_be_computed_with_in_a_pattern() -> None:
 def test_reshape_to_any_shape() -> None:
     gm = fx.symbolic_trace(lambda x: np.exp(x).reshape(2, 6), x="f32[3,4]")
     (found,) = fx.replace_pattern(gm, lambda x, *, s: np.exp(x).reshape(s), lambda x, *, s: np.exp(x.reshape(s)))
-    assert found.bindings["s"] == (2, 6) and targets(gm) == ["reshape", "exp"]
+    assert found.bindings["s"] == (2, 6) and ops_of(gm) == ["reshape", "exp"]
 
 
 def test_optional_operand() -> None:
@@ -311,7 +308,7 @@ def test_optional_operand() -> None:
         b="f32[4]",
     )
     assert [m.bindings["bias"] is None for m in found] == [False, True]
-    assert targets(gm) == ["permute", "matmul", "add", "permute", "matmul"]
+    assert ops_of(gm) == ["permute", "matmul", "add", "permute", "matmul"]
 
 
 def test_pattern_branches_on_an_optional_operand() -> None:
@@ -339,7 +336,7 @@ def test_variadic_operand() -> None:
         c="f32[2,1]",
     )
     assert [len(m.bindings["xs"]) for m in found] == [2, 1]
-    assert targets(gm) == ["relu"] * 3 + ["concat"] + ["relu"] * 2 + ["concat"]
+    assert ops_of(gm) == ["relu"] * 3 + ["concat"] + ["relu"] * 2 + ["concat"]
     with pytest.raises(ArgumentError, match="stands for several values"):
         find_matches(gm, lambda *xs: F.relu(*xs))
 
@@ -407,7 +404,7 @@ def test_no_place_for_a_replacement() -> None:
         return x * np.exp(a)
 
     gm, found = rewrite(program, pattern, lambda x, y: (x - y, x), x="f32[3]")
-    assert not found and targets(gm) == ["add", "exp", "mul"]
+    assert not found and ops_of(gm) == ["add", "exp", "mul"]
 
 
 def test_results_in_the_other_order_and_many_pairs() -> None:
@@ -421,7 +418,7 @@ def test_results_in_the_other_order_and_many_pairs() -> None:
         return tuple(results)
 
     gm, found = rewrite(program, pattern, lambda x: (x * 2, x * 3), x="f32[3]")
-    assert len(found) == 5 and targets(gm) == ["mul"] * 10
+    assert len(found) == 5 and ops_of(gm) == ["mul"] * 10
     x = np.float32([1, 2, 3])
     compare("pairs", gm(x), (x * 3, x * 2) * 5)
 

@@ -11,8 +11,8 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
+from tests.graphs import ops_of
 from tests.oracle import compare
-from tests.passes.helpers import calls
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 RNG = np.random.default_rng(0)
@@ -34,7 +34,7 @@ def _merged(program: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _convolutions(gm: Any) -> int:
-    return sum(name.startswith("conv") for name in calls(gm))
+    return sum(name.startswith("conv") for name in ops_of(gm))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_windows_inside_of_another(rank: int, wide: dict[str, Any], narrow: dict
 
     a, b = layer(**wide), layer(**narrow)
     x = _weight(2, *[8] * rank, 4) if wide.get("layout") else _weight(2, 4, *[8] * rank)
-    assert calls(_merged(lambda x: a(x) + b(x), x)) == [f"conv{rank}d"]
-    assert calls(_merged(lambda x: b(x) + a(x), x)) == [f"conv{rank}d"]
+    assert ops_of(_merged(lambda x: a(x) + b(x), x)) == [f"conv{rank}d"]
+    assert ops_of(_merged(lambda x: b(x) + a(x), x)) == [f"conv{rank}d"]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_sums_of_branches(name: str, groups: int) -> None:
     done = _merged(lambda x: SUMS[name](block, x), x)
     assert _convolutions(done) == 1
     if groups == 4 and name not in ("another term", "a number"):
-        assert calls(done) == ["conv2d"]
+        assert ops_of(done) == ["conv2d"]
     if groups == 1:  # a dense convolution does not take the image
-        assert ("batch_norm" in calls(done)) == (name not in ("x twice", "a number"))
+        assert ("batch_norm" in ops_of(done)) == (name not in ("x twice", "a number"))
 
 
 def test_both_operands_are_the_same_convolution() -> None:
@@ -141,7 +141,7 @@ def test_the_image_is_a_convolution_itself(shape: tuple[int, ...], groups: int) 
         y = F.conv2d(x, first, padding=shape[-1] // 2, groups=groups)
         return F.conv2d(y, w, padding=1, groups=4) + F.conv2d(y, v, groups=4) + y
 
-    assert calls(_merged(program, _weight(2, 4, 6, 6))) == ["conv2d", "conv2d"]
+    assert ops_of(_merged(program, _weight(2, 4, 6, 6))) == ["conv2d", "conv2d"]
 
 
 def test_sums_of_many_terms() -> None:
@@ -175,7 +175,7 @@ def test_what_is_read_elsewhere_or_computed_stays() -> None:
     x = _weight(2, 4, 5, 5)
     assert _convolutions(_merged(read_twice, x)) == 2
     assert _convolutions(_merged(computed, x, v)) == 2
-    assert calls(_merged(training, x)) == ["conv2d", "batch_norm", "add"]
+    assert ops_of(_merged(training, x)) == ["conv2d", "batch_norm", "add"]
 
 
 def test_half_types_stay_with_the_reason() -> None:

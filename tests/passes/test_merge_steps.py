@@ -10,9 +10,9 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
+from tests.graphs import ops_of
 from tests.models import LstmCells
 from tests.oracle import agree, compare
-from tests.passes.helpers import calls
 
 
 def drawn(*shape: int) -> np.ndarray[Any, Any]:
@@ -25,7 +25,7 @@ def test_a_cell_in_a_loop() -> None:
     x = drawn(6, 3, 16)
     gm = fx.symbolic_trace(model, x="f32[6,B,16]")
     done = passes.merge_steps(passes.decompose(gm))
-    assert calls(done).count("linear") == calls(passes.decompose(gm)).count("linear") - 5
+    assert ops_of(done).count("linear") == ops_of(passes.decompose(gm)).count("linear") - 5
     compare("merged", done(x), model(x))
     agree(model, x)
     kernels = fx.compile(model, x="f32[6,B,16]", backend="c").kernels
@@ -68,7 +68,7 @@ def test_ways_to_cut(cut: Any, count: int, use: str) -> None:
     model = Parts(cut, count, use)
     x = drawn(4, 3, 8)
     done = passes.merge_steps(fx.symbolic_trace(model, x="f32[4,3,8]"))
-    assert calls(done).count(use) == 1 and not passes.ledger(done)
+    assert ops_of(done).count(use) == 1 and not passes.ledger(done)
     compare("merged", done(x), model(x))
 
 
@@ -84,7 +84,7 @@ def test_ways_to_cut(cut: Any, count: int, use: str) -> None:
 )
 def test_parts_that_are_not_the_whole(cut: Any, count: int, reason: str) -> None:
     done = passes.merge_steps(fx.symbolic_trace(Parts(cut, count), x="f32[4,3,8]"))
-    assert calls(done).count("matmul") == count
+    assert ops_of(done).count("matmul") == count
     refusals = passes.ledger(done)
     assert len(refusals) == bool(reason) and all(reason in r.reason for r in refusals)
 
@@ -98,7 +98,7 @@ class Finished(Parts):
 def test_large_batches_stay_as_they_are(batch: str, merged: bool) -> None:
     """relu is computed while the sums are in registers; few rows are worth less than the weight."""
     done = passes.merge_steps(fx.symbolic_trace(Finished(None, 0), x=f"f32[4,{batch},8]"))
-    assert (calls(done).count("matmul") == 1) is merged
+    assert (ops_of(done).count("matmul") == 1) is merged
     if not merged:
         (refusal,) = passes.ledger(done)
         assert "relu is computed while the sums of matmul are in registers" in refusal.reason
@@ -111,6 +111,6 @@ def test_other_weights_and_other_values_do_not_mix() -> None:
 
     gm = fx.symbolic_trace(program, *["f32[2,3,3]"] * 2, *["f32[3,3]"] * 2)
     done = passes.merge_steps(gm)
-    assert calls(gm).count("matmul") == 6 and calls(done).count("matmul") == 5
+    assert ops_of(gm).count("matmul") == 6 and ops_of(done).count("matmul") == 5
     arrays = [drawn(2, 3, 3), drawn(2, 3, 3)[::-1].copy(), drawn(3, 3), drawn(3, 3).T.copy()]
     compare("merged", done(*arrays), program(*arrays))

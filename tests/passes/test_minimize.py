@@ -18,7 +18,7 @@ from fxlite import nn, passes
 from fxlite.base.errors import ArgumentError, GraphError
 from fxlite.passes.checking.minimize import ddmin, write_repro
 from fxlite.types.agreement import allclose, compare, exact
-from tests.passes.helpers import calls, trace
+from tests.graphs import ops_of, trace
 from tests.zoo import ZOO, Program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,16 +57,16 @@ def test_ddmin_of_alternatives_leaves_no_item_that_can_go() -> None:
 @pytest.mark.parametrize("program", ZOO, ids=lambda p: p.name)
 def test_each_op_of_the_zoo_is_found(program: Program) -> None:
     gm, _, inputs = program.trace()
-    wanted = calls(gm)[len(calls(gm)) // 2]
+    wanted = ops_of(gm)[len(ops_of(gm)) // 2]
 
     def is_bad(part: fx.GraphModule, values: Any) -> bool:
         part(*values)  # the recorded values are what the part takes
-        return wanted in calls(part)
+        return wanted in ops_of(part)
 
     found = passes.minimize(gm, inputs, is_bad)
     found.module.graph.lint()
-    assert [c for c in calls(found.module) if c != "getitem" or wanted == "getitem"].count(wanted) == 1
-    assert len([c for c in calls(found.module) if c != "getitem"]) <= 1 + (wanted == "getitem")
+    assert [c for c in ops_of(found.module) if c != "getitem" or wanted == "getitem"].count(wanted) == 1
+    assert len([c for c in ops_of(found.module) if c != "getitem"]) <= 1 + (wanted == "getitem")
     assert is_bad(found.module, found.inputs)
 
 
@@ -81,11 +81,11 @@ def test_the_values_of_the_whole_are_kept() -> None:
         with np.errstate(invalid="ignore"):
             results = part(*values)
         results = results if isinstance(results, tuple) else (results,)
-        return any(np.isnan(r).any() for r in results) and "sqrt" in calls(part)
+        return any(np.isnan(r).any() for r in results) and "sqrt" in ops_of(part)
 
     with np.errstate(invalid="ignore"):
         found = passes.minimize(gm, {"x": x}, makes_nan)
-    assert calls(found.module) == ["sqrt"]
+    assert ops_of(found.module) == ["sqrt"]
     assert np.array_equal(found.inputs[0], np.exp(x) - 2)
     assert str(found.module.graph.placeholders[0].type) == "f32[N]"
     assert "bisect the end: 5 -> " in str(found)
@@ -101,10 +101,10 @@ def test_two_calls_that_are_bad_together() -> None:
     gm = trace(program)
 
     def is_bad(part: fx.GraphModule, values: Any) -> bool:
-        return {"exp", "sin"} <= set(calls(part))
+        return {"exp", "sin"} <= set(ops_of(part))
 
     found = passes.minimize(gm, (np.ones((3, 4), np.float32),), is_bad)
-    assert sorted(calls(found.module)) == ["exp", "sin"]
+    assert sorted(ops_of(found.module)) == ["exp", "sin"]
 
 
 def test_not_bad_at_all() -> None:
@@ -133,7 +133,7 @@ def test_a_wrong_pass_is_reduced_and_reproduced(tmp_path: Path) -> None:
         return not compare(part(*values), wrong_pass(part)(*values), exact).agrees
 
     found = passes.minimize(gm, (x,), is_bad)
-    assert calls(found.module) == ["relu"]
+    assert ops_of(found.module) == ["relu"]
     after = wrong_pass(found.module)
     path = write_repro(tmp_path / "small.py", found.module, after, found.inputs, "relu is not abs")
     done = run(path)
@@ -152,7 +152,7 @@ def test_a_wrong_pass_is_reduced_and_reproduced(tmp_path: Path) -> None:
 
 def test_repro_of_an_expression(tmp_path: Path) -> None:
     gm = trace(lambda x: np.exp(x) + np.exp(x))
-    found = passes.minimize(gm, (np.ones((3, 4), np.float32),), lambda part, values: "exp" in calls(part))
+    found = passes.minimize(gm, (np.ones((3, 4), np.float32),), lambda part, values: "exp" in ops_of(part))
     done = run(found.write_repro(tmp_path / "a.py", expression="passes.cse(before)"))
     assert (done.returncode, done.stdout) == (0, "no difference\n"), done.stderr
     done = run(found.write_repro(tmp_path / "b.py", expression="passes.cse(before, wrong=1)"))

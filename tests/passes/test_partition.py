@@ -16,8 +16,8 @@ import fxlite as fx
 from fxlite import ops, passes
 from fxlite.base.errors import ArgumentError
 from fxlite.graph.graph import Node
+from tests.graphs import ops_of, trace
 from tests.oracle import compare
-from tests.passes.helpers import calls, trace
 from tests.work import assert_linear
 from tests.zoo import ZOO, Program
 
@@ -128,7 +128,7 @@ def test_elements_go_with_their_call() -> None:
     (part,) = passes.partition(gm, lambda n: n.target.name == "split")
     assert [n.target.name for n in part.nodes] == ["split", "getitem", "getitem"]
     assert passes.partition(gm, lambda n: n.target.name == "split", min_size=2) == []
-    assert calls(passes.fuse_partitions(gm, [part])) == ["mul"]
+    assert ops_of(passes.fuse_partitions(gm, [part])) == ["mul"]
 
 
 def test_min_size_and_repr() -> None:

@@ -13,8 +13,8 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.passes.base import PassError
 from fxlite.passes.rules.decompose import Recorder
+from tests.graphs import ops_of, trace
 from tests.oracle import compare
-from tests.passes.helpers import calls, trace
 from tests.zoo import by_name
 
 
@@ -26,7 +26,7 @@ def test_dce_keeps_effects_and_inputs() -> None:
         return x + 1
 
     done = passes.dce(trace(program, "f32[3]", "f32[4]"))
-    assert calls(done) == ["dropout", "add"] and len(done.graph.placeholders) == 2
+    assert ops_of(done) == ["dropout", "add"] and len(done.graph.placeholders) == 2
 
 
 def unread_in_while(x: Any) -> Any:
@@ -106,7 +106,7 @@ def test_cse_merges() -> None:
         return (x + one) * (np.float32([1, 2, 3, 4]) + x), ops.softmax(x, 1) + ops.softmax(x, axis=-1)
 
     done = passes.cse(trace(program))
-    assert Counter(calls(done)) == Counter({"add": 2, "mul": 1, "softmax": 2})
+    assert Counter(ops_of(done)) == Counter({"add": 2, "mul": 1, "softmax": 2})
     assert len(done.graph.find_nodes(op="get_attr")) == 1
 
 
@@ -144,14 +144,14 @@ def _with_weight(function: Any) -> fx.GraphModule:
 def test_const_fold_has_a_limit_for_what_is_larger_than_its_weights() -> None:
     gm = _with_weight(lambda x, w: (x @ np.reshape(w, (2, 2)).T.reshape(4), x[0] + w[:, None] * w))
     small = passes.const_fold(gm, limit=8)
-    assert Counter(calls(small)) == Counter({"matmul": 1, "select": 1, "mul": 1, "add": 1})
+    assert Counter(ops_of(small)) == Counter({"matmul": 1, "select": 1, "mul": 1, "add": 1})
     assert any("64 bytes, more than 32" in str(r) for r in passes.ledger(small))
 
 
 def test_const_fold_stores_no_repeated_value() -> None:
     gm = _with_weight(lambda x, w: (x.sum() + np.broadcast_to(np.exp(w), (1000, 1000, 4)), x))
     done = passes.const_fold(gm)
-    assert calls(done) == ["sum", "expand", "add"]
+    assert ops_of(done) == ["sum", "expand", "add"]
     assert {n.target: str(n.type) for n in done.graph.find_nodes(op="get_attr")} == {"w_exp": "f32[4]"}
 
 
@@ -171,7 +171,7 @@ def test_const_fold_stores_a_repeated_weight_for_products_alone() -> None:
 def test_const_fold_of_a_part_of_a_weight() -> None:
     gm = _with_weight(lambda x, w: x + np.split(w, 2)[1].sum())
     done = passes.const_fold(gm)
-    assert calls(done) == ["add"]
+    assert ops_of(done) == ["add"]
     x = np.ones((2, 4), np.float32)
     compare("folded", done(x), gm(x))
 
@@ -186,14 +186,14 @@ def test_const_fold_of_a_part_of_a_weight() -> None:
 )
 def test_const_fold_leaves_random_named_and_creation(function: Any) -> None:
     gm = _with_weight(function)
-    assert calls(passes.const_fold(gm)) == calls(gm)
+    assert ops_of(passes.const_fold(gm)) == ops_of(gm)
 
 
 # -- decompose -------------------------------------------------------------------------------------
 def test_decompose_keeps_names_places_and_kept_ops() -> None:
     gm, eager, inputs = by_name("transformer_block").trace()
     done = passes.decompose(gm, keep={"softmax", "layer_norm"})
-    assert {"softmax", "layer_norm"} <= set(calls(done)) and "gelu" not in calls(done)
+    assert {"softmax", "layer_norm"} <= set(ops_of(done)) and "gelu" not in ops_of(done)
     named = {n.name: n for n in gm.graph.nodes}
     gelu = next(n for n in done.graph.nodes if n.name == "gelu")
     assert gelu.target.name == "mul" and gelu.loc == named["gelu"].loc
@@ -201,13 +201,13 @@ def test_decompose_keeps_names_places_and_kept_ops() -> None:
     assert inner and all((n.scope, n.loc) == (named["gelu"].scope, named["gelu"].loc) for n in inner)
     compare("decomposed", done(*inputs), eager(*inputs))
     by_predicate = passes.decompose(gm, keep=lambda node: node.name == "gelu")
-    assert calls(by_predicate).count("gelu") == 1 and "softmax" not in calls(by_predicate)
+    assert ops_of(by_predicate).count("gelu") == 1 and "softmax" not in ops_of(by_predicate)
 
 
 def test_decompose_without_types_refuses_what_needs_them() -> None:
     gm = fx.symbolic_trace(lambda x: F.silu(F.group_norm(x, 2)))
     done = passes.decompose(gm)
-    assert "group_norm" in calls(done) and "silu" not in calls(done)
+    assert "group_norm" in ops_of(done) and "silu" not in ops_of(done)
     (refusal,) = passes.ledger(done)
     assert refusal.node == "group_norm" and "needs input types" in refusal.reason
 
@@ -240,7 +240,7 @@ def test_a_constant_made_while_an_expansion_is_recorded_belongs_to_the_module() 
     x = np.ones((3, 4), np.float32)
     assert np.array_equal(gm(x), x * table)
     gm.undo()
-    assert calls(gm) == ["exp"] and not gm.state_dict()
+    assert ops_of(gm) == ["exp"] and not gm.state_dict()
 
 
 def test_const_fold_chooses_by_a_known_condition() -> None:

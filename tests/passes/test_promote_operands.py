@@ -12,8 +12,8 @@ import pytest
 import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
+from tests.graphs import ops_of
 from tests.oracle import agree
-from tests.passes.helpers import calls
 
 PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "matmul": (lambda x, y: x @ y, ((9, 11), (11, 10))),
@@ -51,15 +51,15 @@ def test_a_template_computes_them() -> None:
 @pytest.mark.parametrize("rows, expected", [(1, 0), (7, 0), (8, 1), ("M", 1)])
 def test_few_vectors_read_a_matrix_as_it_is(rows: Any, expected: int) -> None:
     gm = fx.symbolic_trace(lambda x, y: x @ y, x=f"f64[{rows},16]", y="f32[16,16]")
-    assert calls(passes.promote_operands(gm)).count("cast") == expected
+    assert ops_of(passes.promote_operands(gm)).count("cast") == expected
 
 
 @pytest.mark.parametrize("rows, expected", [(1, 0), (2, 1)])
 def test_a_constant_is_converted_once(rows: int, expected: int) -> None:
     weight = np.arange(256, dtype="f4").reshape(16, 16)
     done = passes.promote_operands(fx.symbolic_trace(lambda x: x @ weight.T, x=f"f64[{rows},16]"))
-    assert calls(done).count("cast") == expected
-    assert calls(passes.const_fold(done)) == ["matmul"]
+    assert ops_of(done).count("cast") == expected
+    assert ops_of(passes.const_fold(done)) == ["matmul"]
 
 
 class _Woven(nn.Module):
@@ -77,8 +77,8 @@ class _Woven(nn.Module):
 
 def test_constants_of_many_ways_are_found_at_once() -> None:
     gm = fx.symbolic_trace(_Woven(), x="f64[2,8]")
-    assert calls(gm).count("add") >= 40
-    assert calls(passes.promote_operands(gm)).count("cast") == 1
+    assert ops_of(gm).count("add") >= 40
+    assert ops_of(passes.promote_operands(gm)).count("cast") == 1
 
 
 def test_wider_products_of_integers_stay() -> None:

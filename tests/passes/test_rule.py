@@ -15,6 +15,7 @@ from fxlite import passes
 from fxlite.base.errors import ArgumentError
 from fxlite.passes import PassError, RuleSet, ledger, predicates, rule
 from fxlite.passes.rewrite.predicates import constant, is_float, only_use, same_shape
+from tests.graphs import ops_of
 from tests.oracle import agree, compare
 
 pytestmark = pytest.mark.usefixtures("registry")
@@ -24,10 +25,6 @@ def make(pattern: Any, replacement: Any, **facts: Any) -> passes.Rule:
     made = rule(name=facts.pop("name", "made"), **facts)(pattern)
     made.replacement(replacement)
     return made
-
-
-def targets(gm: fx.GraphModule) -> list[str]:
-    return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]
 
 
 def silu_rule() -> passes.Rule:
@@ -57,7 +54,7 @@ def test_rule_is_a_registered_pass() -> None:
 
     gm = fx.symbolic_trace(program, x="f32[4]", y="f32[4]")
     done = passes.PassManager(["silu"])(gm)
-    assert targets(done) == ["silu", "sigmoid", "mul", "add"] and "silu" not in targets(gm)
+    assert ops_of(done) == ["silu", "sigmoid", "mul", "add"] and "silu" not in ops_of(gm)
     x, y = np.float32([-1, 0, 1, 2]), np.float32([1, 2, 3, 4])
     compare("silu", done(x, y), program(x, y))
     agree(done, x, y)
@@ -65,7 +62,7 @@ def test_rule_is_a_registered_pass() -> None:
 
 def test_rule_does_not_match_what_it_put_in() -> None:
     grow = make(lambda x: np.exp(x), lambda x: np.exp(x) + 1)
-    assert targets(grow(fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]"))) == ["exp", "add"]
+    assert ops_of(grow(fx.symbolic_trace(lambda x: np.exp(x), x="f32[3]"))) == ["exp", "add"]
 
 
 def test_ledger_says_why_and_what_it_costs_dearest_first() -> None:
@@ -88,7 +85,7 @@ def test_condition_with_a_reason() -> None:
     made = make(lambda x: x + x, lambda x: x * 2)
     made.where(lambda x: is_float(x) or "x is not a float tensor")
     done = made(fx.symbolic_trace(lambda x, y: (x + x, y + y), x="i32[3]", y="f32[3]"))
-    assert targets(done) == ["add", "mul"]
+    assert ops_of(done) == ["add", "mul"]
     assert [(r.node, r.reason) for r in ledger(done)] == [("add", "x is not a float tensor")]
 
 
@@ -96,7 +93,7 @@ def test_condition_on_the_match_and_without_a_reason() -> None:
     made = make(lambda x: np.exp(x), lambda x: x)
     made.where(lambda match, x: match.anchor.type.rank == 1 and x.op == "placeholder")
     done = made(fx.symbolic_trace(lambda x, y: (np.exp(x), np.exp(y)), x="f32[3]", y="f32[3,3]"))
-    assert targets(done) == ["exp"] and "not met" in ledger(done)[0].reason
+    assert ops_of(done) == ["exp"] and "not met" in ledger(done)[0].reason
 
 
 def test_condition_that_gives_nothing_is_an_error() -> None:
@@ -116,21 +113,21 @@ def test_condition_chooses_the_order_of_operands() -> None:
         return weight * x + x * weight + 3 * x
 
     done = made(fx.symbolic_trace(program, x="f32[3]"))
-    assert targets(done).count("div") == 3
+    assert ops_of(done).count("div") == 3
     assert all(n.args[0].name == "x" for n in done.graph.nodes if n.target == fx.ops.div)
 
 
 def test_replacement_of_another_type_is_refused() -> None:
     made = make(lambda x: np.exp(x), lambda x: x.astype(np.float64))
     done = made(fx.symbolic_trace(lambda x: np.exp(x) + 1, x="f32[3]"))
-    assert targets(done) == ["exp", "add"]
+    assert ops_of(done) == ["exp", "add"]
     assert ledger(done)[0].reason == "the replacement gives f64[3], what it replaces is f32[3]"
 
 
 def test_replacement_that_does_not_fit_is_refused() -> None:
     made = make(lambda x, y: x + y, lambda x, y: x @ y)
     done = made(fx.symbolic_trace(lambda x, y: x + y, x="f32[2,3]", y="f32[2,3]"))
-    assert targets(done) == ["add"] and "does not fit" in ledger(done)[0].reason
+    assert ops_of(done) == ["add"] and "does not fit" in ledger(done)[0].reason
 
 
 def test_no_place_is_refused_with_the_reason() -> None:
@@ -139,7 +136,7 @@ def test_no_place_is_refused_with_the_reason() -> None:
 
     made = make(lambda x, y: (x + 1, x * y), lambda x, y: (x - 1, x / y))
     done = made(fx.symbolic_trace(program, x="f32[3]"))
-    assert targets(done) == ["add", "exp", "mul"]
+    assert ops_of(done) == ["add", "exp", "mul"]
     assert "no place in the order" in ledger(done)[0].reason
 
 
@@ -157,7 +154,7 @@ def test_weights_may_be_read_later_than_the_first_result() -> None:
     made = make(lambda x, a, b: (F.linear(x, a), F.linear(x, b)), joined)
     done = made(fx.symbolic_trace(program, x="f32[B,3]"))
     done.graph.lint(full=True)
-    assert targets(done).count("linear") == 1 and not ledger(done)
+    assert ops_of(done).count("linear") == 1 and not ledger(done)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for expected, actual in zip(program(x), done(x)):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
@@ -235,7 +232,7 @@ def test_rule_set_runs_to_the_end_and_counts() -> None:
 
     rules = RuleSet([merge, drop])
     done = rules(fx.symbolic_trace(program, x="f32[3]"))
-    assert targets(done) == ["floor"]
+    assert ops_of(done) == ["floor"]
     assert rules.statistics["merge"].hits == 39 and rules.statistics["drop"].hits == 40
     assert rules.statistics["merge"].tries >= 40 and "hits" in str(rules.statistics)
     assert str(rules.exactness) == "exact"
@@ -269,7 +266,7 @@ def test_rule_set_returns_to_nodes_that_lost_a_reader() -> None:
     rules = RuleSet([fold, drop, ignore])
     done = rules(fx.symbolic_trace(program, x="f32[3]", y="f32[3]"))
     assert rules.statistics["fold"].refused == 0
-    assert "expm1" in targets(done) and "exp" not in targets(done)
+    assert "expm1" in ops_of(done) and "exp" not in ops_of(done)
     assert not ledger(done), "what was refused at first and done later is no refusal"
 
 
@@ -299,7 +296,7 @@ def test_long_cascade_is_no_loop() -> None:
         return x
 
     done = RuleSet([merge], limit=20)(fx.symbolic_trace(program, x="f32[3]"))
-    assert targets(done) == ["floor"]
+    assert ops_of(done) == ["floor"]
 
 
 def test_examples_of_a_rule_fire_and_counterexamples_do_not() -> None:

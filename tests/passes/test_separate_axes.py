@@ -9,11 +9,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import passes
 from fxlite.types.agreement import compare
+from tests.graphs import ops_of
 from tests.oracle import agree
-
-
-def calls(gm: fx.GraphModule) -> list[str]:
-    return [node.target.name for node in gm.graph.nodes if node.op == "call_function"]
 
 
 def by_two(x):
@@ -44,7 +41,7 @@ def test_results_agree(program, dtype):
     x[0, 0, 0, 0], x[1, 2, 4, 6] = np.inf, np.nan
     before = agree(program, x)
     after = passes.separate_axes(before)
-    assert calls(after).count("interpolate") == calls(before).count("interpolate") + 1
+    assert ops_of(after).count("interpolate") == ops_of(before).count("interpolate") + 1
     found = compare(fx.Interpreter(before).run(x), fx.Interpreter(after).run(x))
     assert found.agrees, str(found)
 

@@ -13,8 +13,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.base.errors import GraphError
+from tests.graphs import ops_of, trace
 from tests.oracle import compare
-from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program
 
 
@@ -79,7 +79,7 @@ def test_what_it_looks_like() -> None:
         "return (submod_c, submod_a)",
     ]
     assert isinstance(split.submod_b, fx.GraphModule)
-    assert calls(split.submod_b) == ["sin", "cos"]
+    assert ops_of(split.submod_b) == ["sin", "cos"]
 
 
 def test_dependency_order_and_nodes_left_outside() -> None:
@@ -92,7 +92,7 @@ def test_dependency_order_and_nodes_left_outside() -> None:
     split = passes.split_module(trace(program), lambda n: ids[n.target.name])
     ops_in_order = [str(n.target) for n in split.graph.nodes if n.op == "call_module"]
     assert ops_in_order == ["submod_1", "submod_0"]
-    assert calls(split) == ["cos"]
+    assert ops_of(split) == ["cos"]
     x = np.ones((3, 4), np.float32)
     compare("split", split(x), program(x))
 
@@ -174,11 +174,11 @@ def test_inline_one_call_in_place() -> None:
     node = split.graph.find_nodes(op="call_module")[1]
     passes.inline(split, node)
     split.undo()
-    assert calls(split) == []
+    assert ops_of(split) == []
     values = passes.inline(split, node)
     split.graph.lint()
     assert [n.name for n in values.values()] == ["submod_0", "sin"]
-    assert calls(split) == ["sin"]
+    assert ops_of(split) == ["sin"]
     split.delete_all_unused_submodules()
     assert [name for name, _ in split.named_children()] == ["submod_0", "submod_2"]
     x = np.ones((3, 4), np.float32)
@@ -271,7 +271,7 @@ def test_a_submodule_is_swapped() -> None:
     compare("swapped", split(x), expected)
     split.add_submodule(call.target, fx.symbolic_trace(nn.GELU(), call.args[0].type))
     flat = passes.inline_modules(split)
-    assert calls(flat) == ["linear", "gelu", "linear"]
+    assert ops_of(flat) == ["linear", "gelu", "linear"]
     compare("flat", flat(x), expected)
 
 
@@ -290,4 +290,4 @@ def test_a_checked_pass_inlines_a_part_that_nobody_reads() -> None:
     split = passes.split_module(gm, lambda n: n.name)
     assert "self.submod_cos(x)" in split.graph.text(full=True)
     flat = passes.PassManager(["inline_modules"], check=True)(split)
-    assert "exp" in calls(flat) and all(n.op != "call_module" for n in flat.graph.nodes)
+    assert "exp" in ops_of(flat) and all(n.op != "call_module" for n in flat.graph.nodes)

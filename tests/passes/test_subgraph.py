@@ -11,8 +11,8 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.base.errors import ArgumentError, GraphError
+from tests.graphs import ops_of, trace
 from tests.oracle import compare
-from tests.passes.helpers import calls, trace
 from tests.zoo import ZOO, Program
 
 
@@ -120,9 +120,9 @@ def test_elements_stay_with_their_call() -> None:
     gm = trace(both)
     (head,) = gm.graph.find_nodes(op="call_function", target="split")
     part = passes.extract_subgraph(gm, [head])
-    assert calls(part) == ["split", "getitem", "getitem"]
+    assert ops_of(part) == ["split", "getitem", "getitem"]
     rest = passes.extract_subgraph(gm, [n for n in gm.graph.nodes if n is not head])
-    assert "getitem" not in calls(rest)
+    assert "getitem" not in ops_of(rest)
     assert all(isinstance(p.type, fx.TensorType) for p in rest.graph.placeholders)
     with pytest.raises(GraphError, match="several results"):
         passes.extract_subgraph(gm, inputs=[head])

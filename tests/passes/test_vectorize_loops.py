@@ -14,6 +14,7 @@ import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.c.emit import emit
 from fxlite.ops.op import lookup
+from tests.graphs import ops_of
 from tests.oracle import agree, flatten
 
 
@@ -21,13 +22,9 @@ def values(*shape: int, dtype: Any = np.float64) -> Any:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
 
 
-def names(gm: fx.GraphModule) -> list[str]:
-    return [node.target.name for node in gm.graph.find_nodes(op="call_function")]
-
-
 def vectorized(function: Callable[..., Any], *types: str) -> fx.GraphModule:
     gm = fx.symbolic_trace(function, *types, loops="keep")
-    assert "fori_loop" in names(gm)
+    assert "fori_loop" in ops_of(gm)
     return passes.dce(passes.simplify(passes.vectorize_loops(gm)))
 
 
@@ -268,21 +265,21 @@ def test_independent(function: Callable[..., Any], named: bool) -> None:
         letters[size] = f"N{size}+5" if named and size > 5 else str(size)  # sizes that are surely long enough
     types = [f"f64[{','.join(letters[n] for n in a.shape)}]" for a in arrays]
     gm = vectorized(function, *types)
-    assert not {"fori_loop", "while_loop"} & set(names(gm)), passes.ledger(gm)
+    assert not {"fori_loop", "while_loop"} & set(ops_of(gm)), passes.ledger(gm)
     same_as_numpy(gm, function, arrays)
     agree(function, *arrays, types=types, loops="keep")
 
 
 def test_a_nest_of_products_is_one_product() -> None:
-    assert names(vectorized(product, "f64[N,K]", "f64[K,M]")) == ["matmul"]
-    assert names(vectorized(rows, "f64[N,K]", "f64[K,M]")) == ["matmul"]
+    assert ops_of(vectorized(product, "f64[N,K]", "f64[K,M]")) == ["matmul"]
+    assert ops_of(vectorized(rows, "f64[N,K]", "f64[K,M]")) == ["matmul"]
 
 
 def test_windows_are_views() -> None:
     """A filter reads its windows where they lie, and no array of positions is made."""
     gm = vectorized(images, "f64[H+2,W+4]", "f64[3,5]")
-    assert "unfold" in names(gm)
-    assert not {"take", "arange", "full"} & set(names(gm))
+    assert "unfold" in ops_of(gm)
+    assert not {"take", "arange", "full"} & set(ops_of(gm))
     assert "for" in (text := emit(gm).functions)
     assert "index" not in text
 
@@ -291,7 +288,7 @@ def test_parts_of_several_axes_are_in_order() -> None:
     """The elements x[i, j, k] of three loops are parts of x as they lie in memory, and in C the loops inside of the
     borders neither test where they are nor read a copy."""
     gm = vectorized(heat, "f64[A+3,B+3,C+3]")
-    assert not {"permute", "take"} & set(names(gm))
+    assert not {"permute", "take"} & set(ops_of(gm))
     text = emit(gm).functions
     assert text.count("static void k") == 1
     assert "?" not in text[text.index("{") :]
@@ -471,7 +468,7 @@ def test_dependent(function: Callable[..., Any]) -> None:
     why, arrays = DEPENDENT[function]
     types = [f"{'i64' if a.dtype.kind == 'i' else 'f64'}[{','.join(f'N{n}' for n in a.shape)}]" for a in arrays]
     gm = vectorized(function, *types)
-    assert "fori_loop" in names(gm)
+    assert "fori_loop" in ops_of(gm)
     same_as_numpy(gm, function, arrays)
     agree(function, *arrays, types=types, loops="keep")
     reasons = [refusal.reason for refusal in passes.ledger(gm) if refusal.pass_name == "vectorize_loops"]

@@ -16,7 +16,7 @@ from fxlite import nn, passes
 from fxlite.passes.base import read_only_weights
 from fxlite.passes.checking.verify import VerificationError, verify
 from fxlite.types.agreement import allclose, exact
-from tests.passes.helpers import trace
+from tests.graphs import trace
 from tests.passes.verification import Edit, call, checked, refused, replace
 from tests.zoo import by_name
 

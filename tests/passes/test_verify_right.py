@@ -12,7 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.types.agreement import allclose, exact, sqnr
-from tests.passes.helpers import trace
+from tests.graphs import trace
 from tests.passes.verification import call, checked, refused
 from tests.zoo import ZOO, Program
 

@@ -14,6 +14,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.codegen.porting.verdicts import verdicts
+from tests.graphs import ops_of
 
 torch: Any = pytest.importorskip("torch")
 tfx: Any = importlib.import_module("torch.fx")
@@ -388,7 +389,7 @@ def minimized() -> tuple[Any, Any]:
 
     small = passes.minimize(ours, [np.ones(2, np.float32)], fails)
     left = getattr(small, "module", small)
-    calls = [n.target.name for n in left.graph.nodes if n.op == "call_function"]
+    calls = ops_of(left)
     return [n.name for n in theirs], calls
 
 

@@ -37,8 +37,3 @@ def sqnr(expected: Any, actual: Any) -> float:
     first = expected[0] if isinstance(expected, tuple) else expected
     other = actual[0] if isinstance(actual, tuple) else actual
     return signal_to_noise(np.asarray(first, np.float64), np.asarray(other, np.float64))
-
-
-def ops_of(gm: fx.GraphModule) -> list[str]:
-    """Names of the ops called, in order."""
-    return [n.target.name for n in gm.graph.nodes if n.op == "call_function"]

@@ -13,9 +13,10 @@ from fxlite import nn, ops, passes
 from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.passes import quantize as q
 from fxlite.types import dtypes
+from tests.graphs import ops_of
 from tests.models import Bert, GptBlock, ResNet18, Tagger
 from tests.oracle import agree
-from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr
+from tests.passes.quantize.helpers import draw, everything, quantized, sqnr
 
 STATIC = q.static_int8("minmax")
 

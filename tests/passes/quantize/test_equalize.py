@@ -69,16 +69,18 @@ def test_channels_far_apart_gain_more_than_10_db() -> None:
     assert better > plain + 10, (plain, better)
 
 
+class Two(nn.Module):
+    def __init__(self, between: Any, size: int = 8) -> None:
+        super().__init__()
+        self.a, self.b = uneven(nn.Linear(size, 6), 0), drawn(nn.Linear(6, 5), 1)
+        self.between = between
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.between(self.a(x)))
+
+
 def test_ranges_are_equal_on_both_sides() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = uneven(nn.Linear(8, 6), 0), drawn(nn.Linear(6, 5), 1)
-
-        def forward(self, x: Any) -> Any:
-            return self.b(F.leaky_relu(self.a(x), 0.1))
-
-    equalized = q.equalize(traced(Two(), x="f32[B,T,8]"))
+    equalized = q.equalize(traced(Two(lambda y: F.leaky_relu(y, 0.1)), x="f32[B,T,8]"))
     rows = np.abs(equalized.a.weight_equalized).max(axis=1)
     columns = np.abs(equalized.b.weight_equalized).max(axis=0)
     np.testing.assert_allclose(rows, columns, rtol=1e-5)
@@ -105,17 +107,10 @@ def test_grouped_convolutions_and_a_mean() -> None:
 
 
 def test_channels_of_zeros_are_left() -> None:
-    class Dead(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = uneven(nn.Linear(8, 6), 0), drawn(nn.Linear(6, 5), 1)
-            self.a.weight[2] = 0
-            self.b.weight[:, 4] = 0
-
-        def forward(self, x: Any) -> Any:
-            return self.b(F.relu(self.a(x)))
-
-    gm = traced(Dead(), x="f32[B,8]")
+    model = Two(F.relu)
+    model.a.weight[2] = 0
+    model.b.weight[:, 4] = 0
+    gm = traced(model, x="f32[B,8]")
     equalized = q.equalize(gm)
     assert sqnr(gm(draw((4, 8))), equalized(draw((4, 8)))) > 110
     np.testing.assert_array_equal(equalized.a.weight_equalized[4], gm.a.weight[4])
@@ -133,30 +128,18 @@ def test_channels_of_zeros_are_left() -> None:
     ids=["tanh", "relu6", "read-twice", "concat"],
 )
 def test_refusals_say_why(between: Any, reason: str) -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = uneven(nn.Linear(8, 6), 0), drawn(nn.Linear(6, 5), 1)
-
-        def forward(self, x: Any) -> Any:
-            return self.b(between(self.a(x)))
-
-    gm = traced(Two(), x="f32[B,8]")
+    gm = traced(Two(between), x="f32[B,8]")
     equalized = q.equalize(gm)
     np.testing.assert_array_equal(equalized.a.weight, gm.a.weight)
     assert any(reason in entry.reason for entry in passes.ledger(equalized))
 
 
 def test_a_weight_that_others_read_is_kept_for_them() -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = uneven(nn.Linear(6, 6), 0), drawn(nn.Linear(6, 5), 1)
-
+    class Shared(Two):
         def forward(self, x: Any) -> Any:
-            return self.b(F.relu(self.a(x))), self.a(x[:2])
+            return super().forward(x), self.a(x[:2])
 
-    gm = traced(Shared(), x="f32[4,6]")
+    gm = traced(Shared(F.relu, 6), x="f32[4,6]")
     equalized = q.equalize(gm)
     x = draw((4, 6))
     for expected, actual in zip(gm(x), equalized(x), strict=True):

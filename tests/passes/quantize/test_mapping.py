@@ -12,7 +12,8 @@ import fxlite.nn.functional as F
 from fxlite import nn
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.schemes.mapping import resolve
-from tests.passes.quantize.helpers import draw, everything, ops_of, quantized
+from tests.graphs import ops_of
+from tests.passes.quantize.helpers import draw, everything, quantized
 
 
 class Inner(nn.Module):

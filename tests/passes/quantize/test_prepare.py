@@ -13,8 +13,9 @@ import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.base.errors import FxliteError
 from fxlite.passes import quantize as q
+from tests.graphs import ops_of
 from tests.models import BasicBlock, GptBlock
-from tests.passes.quantize.helpers import draw, everything, ops_of
+from tests.passes.quantize.helpers import draw, everything
 from tests.work import assert_linear
 
 STATIC = q.static_int8("minmax")

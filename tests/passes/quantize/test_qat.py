@@ -11,7 +11,8 @@ import fxlite as fx
 from fxlite import nn, ops
 from fxlite.nn import functional as F
 from fxlite.passes import quantize as q
-from tests.passes.quantize.helpers import draw, everything, ops_of, sqnr
+from tests.graphs import ops_of
+from tests.passes.quantize.helpers import draw, everything, sqnr
 
 TRAINING = q.static_int8("moving_average", averaging=0.5)
 

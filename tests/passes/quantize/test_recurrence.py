@@ -13,8 +13,9 @@ from fxlite.base.errors import ShapeError
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.conversion.error_correction import simulate
 from fxlite.passes.quantize.schemes.observers import Observer
+from tests.graphs import ops_of
 from tests.oracle import agree
-from tests.passes.quantize.helpers import draw, everything, ops_of, quantized, sqnr
+from tests.passes.quantize.helpers import draw, everything, quantized, sqnr
 
 CONFIGS = {"u8": q.static_int8("minmax"), "i8": q.static_int8("minmax", activation="i8"), "dynamic": q.dynamic_int8()}
 

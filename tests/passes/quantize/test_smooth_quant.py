@@ -11,7 +11,8 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, passes
 from fxlite.passes import quantize as q
-from tests.passes.quantize.helpers import draw, ops_of, quantized, sqnr
+from tests.graphs import ops_of
+from tests.passes.quantize.helpers import draw, quantized, sqnr
 
 WIDTH = 64
 

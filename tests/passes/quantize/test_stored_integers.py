@@ -12,6 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite import nn, ops, passes
 from fxlite.passes import quantize as q
+from tests.graphs import ops_of
 
 RNG = np.random.default_rng(0)
 SCALES = RNG.uniform(0.001, 0.01, 16).astype(np.float32)
@@ -75,7 +76,7 @@ def test_products_are_of_integers(name: str) -> None:
     type, program = PROGRAMS[name]
     gm = fx.symbolic_trace(Stored(program), type)
     made = q.integer_products(gm)
-    targets = [n.target.name for n in made.graph.nodes if n.op == "call_function"]
+    targets = ops_of(made)
     assert {"linear", "matmul", "conv2d"}.isdisjoint(targets), made.graph
     assert sum(t.startswith("int_") for t in targets) == 1
     shape = [d if isinstance(d, int) else 3 for d in gm.graph.placeholders[0].type.shape]

@@ -14,8 +14,9 @@ from fxlite import nn, passes
 from fxlite.codegen.program.program import optimize
 from fxlite.passes import quantize as q
 from fxlite.passes.quantize.schemes.scheme import quantize_weight, restored_weight
+from tests.graphs import ops_of
 from tests.oracle import agree
-from tests.passes.quantize.helpers import draw, everything, ops_of, sqnr
+from tests.passes.quantize.helpers import draw, everything, sqnr
 
 CONFIGS = [q.weight_only_int8(), q.weight_only_int4()]
 

@@ -1,0 +1,45 @@
+"""Words of tests for programs: trace one, and say which ops it calls, which templates wrote it, all its facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fxlite as fx
+from fxlite.ops.op import REGISTRY
+from fxlite.show.node_cost import longest_chain
+from fxlite.types.agreement import Chain
+
+
+def trace(program: Any, *types: str) -> fx.GraphModule:
+    """A traced program; without types one f32[3,4] input."""
+    return fx.symbolic_trace(program, *(types or ("f32[3,4]",)))
+
+
+def traced_sample(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, Chain]:
+    """A sample of an op: the program, its inputs, the module, and how long its chains are."""
+    op = REGISTRY[name]
+    sample = op.samples[number]
+    inputs = sample.arrays(seed=number)
+    names = ", ".join(f"x{i}" for i in range(len(inputs)))
+    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
+    exec(f"def program({names}): return call({names})", space)
+    module = fx.symbolic_trace(space["program"], *sample.types())
+    return space["program"], inputs, module, longest_chain(module.graph.nodes, sample.dims)
+
+
+def ops_of(program: Any) -> list[str]:
+    """The names of the ops that a module calls, in order."""
+    return [node.target.name for node in program.graph.find_nodes(op="call_function")]
+
+
+def anchors_of(function: Any) -> list[str]:
+    """The names of the ops whose templates wrote kernels of a compiled function, in order."""
+    return [kernel.anchor.target.name for kernel in function.kernels if kernel.anchor is not None]
+
+
+def facts(gm: fx.GraphModule) -> list[Any]:
+    """All there is to know about a graph's nodes, which a file must keep."""
+    return [
+        (n.name, n.op, n.target, str(n.args), str(n.kwargs), n.type, n.scope, n.loc, str(n.meta))
+        for n in gm.graph.nodes
+    ]
