@@ -574,7 +574,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     shape = x.shape
     if not shape:
         return ops.reshape(x, (1,))
-    start, end = (normalize_axis(a, len(shape), "axis") for a in (start_dim, end_dim))
+    start, end = (normalize_axis(a, len(shape)) for a in (start_dim, end_dim))
     if start > end:
         raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
     merged = shapes.for_user(shapes.product(shapes.normalize(d) for d in shape[start : end + 1]))

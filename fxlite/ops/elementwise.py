@@ -285,13 +285,13 @@ def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def float_samples(low: float = -3.0, high: float = 3.0, ints: bool = True) -> Samples:
+def float_samples(low: float = -3.0, high: float = 3.0) -> Samples:
     """Samples for a function of one float, with values within these bounds, and special values."""
     within, whole = f"({low},{high})", f"({max(low, 0)},4)"
     floats = (
         f"f32[B,5]{within} B=3; f64[7]{within}; f32[]{within}; f32[9]!; f16[4,3]{within}; bf16[6]{within}; f32[0,3]"
     )
-    return [floats, f"i32[5]{whole}; i8[5]{whole}"] if ints else [floats]
+    return [floats, f"i32[5]{whole}; i8[5]{whole}"]
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

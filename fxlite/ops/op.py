@@ -748,12 +748,12 @@ def weak_dtype(value: Any) -> Any:
     return value.dtype if isinstance(value, TensorType) else value
 
 
-def normalize_axis(axis: Any, rank: int, what: str = "axis") -> int:
+def normalize_axis(axis: Any, rank: int) -> int:
     """The axis, counted from 0. Raises PositionError if it is out of range."""
     if type(axis) is not int and not isinstance(axis, np.integer):
-        raise ArgumentError(f"{what} must be an int, not {axis!r}")
+        raise ArgumentError(f"axis must be an int, not {axis!r}")
     if not -rank <= axis < rank:
-        raise PositionError(f"{what} {axis} is out of range for rank {rank}")
+        raise PositionError(f"axis {axis} is out of range for rank {rank}")
     return int(axis) % rank
 
 

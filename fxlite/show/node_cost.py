@@ -20,7 +20,6 @@ Insightful Visual Performance Model" (2009).
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections import Counter
@@ -166,10 +165,10 @@ def _call_cost(op: Op, arguments: tuple[tuple[str, Any], ...], out: Any) -> Cost
     return Cost(flops, *((0, 0) if is_view(op) else _moved(op, bound, out)))
 
 
-def longest_chain(nodes: Iterable[Node], dims: Mapping[str, int] | None = None, precision: str = "highest") -> Chain:
+def longest_chain(nodes: Iterable[Node], dims: Mapping[str, int] | None = None) -> Chain:
     """The longest chain of operations from an input to one of the nodes, which are in order. It
     determines how large rounding errors may be (:func:`fxlite.types.agreement.bound`). ``dims`` are the
-    sizes of named dims; ``precision`` is how products are computed."""
+    sizes of named dims."""
     known: dict[Node, Chain] = {}
     longest = _NO_CHAIN
     for node in nodes:
@@ -178,7 +177,7 @@ def longest_chain(nodes: Iterable[Node], dims: Mapping[str, int] | None = None, 
             before = before.at_least(known.get(source, _NO_CHAIN))
         known[node] = before.then(_link(node, dims or {}))
         longest = longest.at_least(known[node])
-    return dataclasses.replace(longest, precision=precision)
+    return longest
 
 
 _NO_CHAIN = Chain()

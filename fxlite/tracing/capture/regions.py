@@ -118,13 +118,16 @@ def as_kind(tracer: Tracer, value: Any, kind: Kind) -> Node:
     return tracer.create_arg(value)  # type: ignore[no-any-return]
 
 
+#: The two ways at a condition, in messages.
+_WAYS = ("where the condition is true", "where it is false")
+
+
 @dataclass
 class Merging:
     """Collects the leaves in which two ways differ: ``pairs`` of values with their ``kinds``."""
 
     tracer: Tracer
     found: Sequence[Way]
-    ways: tuple[str, str]
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -163,7 +166,7 @@ class Merging:
         if one is FILLER or other is FILLER:
             return self.filled(path, other if one is FILLER else one, one is FILLER)
         if one is MISSING or other is MISSING:
-            way = self.ways[one is MISSING]
+            way = _WAYS[one is MISSING]
             return self._unavailable(
                 f"{path} has a value only {way}, which is not known while tracing",
                 f"give it a value on both ways, or before: {path} = 0",
@@ -174,7 +177,7 @@ class Merging:
             if both is not None:
                 return self.leaf(path, one, other, both)
             return self._unavailable(
-                f"{path} is {kinds[0]} {self.ways[0]}, and {kinds[1]} {self.ways[1]}",
+                f"{path} is {kinds[0]} {_WAYS[0]}, and {kinds[1]} {_WAYS[1]}",
                 "give both one type and shape: .astype, np.broadcast_to",
             )
         parts, more = pytree.children_of(one), pytree.children_of(other)
@@ -190,7 +193,7 @@ class Merging:
             self.inside.pop()
             return self._in_place_of(one, other, maker) if pytree.is_changeable(one) else maker
         return self._unavailable(
-            f"{path} is {shown(one)} {self.ways[0]}, and {shown(other)} {self.ways[1]}",
+            f"{path} is {shown(one)} {_WAYS[0]}, and {shown(other)} {_WAYS[1]}",
             "graphs hold arrays and numbers: let both be one of these, of one type",
         )
 
@@ -224,7 +227,7 @@ class Merging:
                 for k, v, w in zip(keys, values, more[2])
             ]
             return lambda results: pytree.rebuilt(one, [m(results) for m in makers])
-        sizes = f"{number_of(len(keys), 'value')} {self.ways[0]}, and {len(more[1])} {self.ways[1]}"
+        sizes = f"{number_of(len(keys), 'value')} {_WAYS[0]}, and {len(more[1])} {_WAYS[1]}"
         return self._unavailable(
             f"{path} is a {type(one).__name__} of {sizes}",
             "give it the same length both ways, or write into an array of the final size",
@@ -468,12 +471,7 @@ def _raised(region: Region, error: Exception) -> TraceError:
 
 # -- conditions ------------------------------------------------------------------------------------
 def conditional(
-    tracer: Tracer,
-    pred: Any,
-    ways: Sequence[Callable[[], Any]],
-    places: Sequence[Place],
-    names: tuple[str, str] = ("where the condition is true", "where it is false"),
-    maker: Any = None,
+    tracer: Tracer, pred: Any, ways: Sequence[Callable[[], Any]], places: Sequence[Place], maker: Any = None
 ) -> Any:
     """Trace both ways; returns their outcome. ``pred`` is a single traced bool."""
     found: list[Way] = []
@@ -486,7 +484,7 @@ def conditional(
             error.number = number
             raise
     one, other = found
-    merging = Merging(tracer, found, names)
+    merging = Merging(tracer, found)
     makers = {}
     changed = {**one.values, **other.values}
     whole = {id(place.owner) for place in changed if isinstance(place, Contents)}
