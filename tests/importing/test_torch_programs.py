@@ -1,5 +1,5 @@
 """Programs of PyTorch as people write them: what changes between calls, loops and conditions, sizes that are asked
-about, graphs that were quantized; each is what torch computes, call after call."""
+about, sequences that are packed, graphs that were quantized; each is what torch computes, call after call."""
 
 from __future__ import annotations
 
@@ -203,6 +203,14 @@ def test_sizes_that_ops_keep_or_pick_from() -> None:
     as_torch(program, *calls, dynamic_shapes=(({1: torch.export.Dim("height", min=3)},),))
 
 
+def test_positions_of_a_batch_of_any_size() -> None:
+    """An index whose size may be 0, too."""
+    torch.manual_seed(0)
+    calls = [(torch.randn(4, n), torch.arange(2 * n).reshape(2, n) % 4) for n in (3, 6, 1)]
+    batch = torch.export.Dim("batch")
+    as_torch(lambda x, i: x.gather(0, i), *calls, dynamic_shapes=(({1: batch}, {1: batch}),))
+
+
 def test_sizes_that_are_asked_about() -> None:
     batch, half = torch.export.Dim("batch", min=2), torch.export.Dim("half", min=2)
     shapes = (({0: batch, 1: 2 * half}, {0: 2 * half}),)
@@ -247,3 +255,53 @@ def test_linear_algebra_of_named_sizes() -> None:
         for n, m in ((5, 3), (4, 6)):
             given = torch.randn(n, n), torch.randn(n, m)
             close(fn(*arrays_of(given)), model(*given), 1e-4)
+
+
+# -- packed sequences ------------------------------------------------------------------------------
+def test_packed_sequences_of_other_lengths() -> None:
+    """Each layer, in both directions, from a state that is given; states are those of each sequence's last step."""
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.long = nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True)
+            self.gated, self.plain = nn.GRU(12, 3), nn.RNN(12, 3, nonlinearity="relu", bias=False)
+
+        def forward(self, x: Any, lengths: Any, state: Any) -> Any:
+            whole = {"total_length": 9, "padding_value": -1.0}
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            found, states = self.long(packed, (state, state * 2))
+            halved = packed._replace(data=found.data * 0.5)
+            outputs = [found, *(layer(halved)[0] for layer in (self.gated, self.plain))]
+            ends = [layer(halved)[1] for layer in (self.gated, self.plain)]
+            return [nn.utils.rnn.pad_packed_sequence(o, **whole) for o in outputs], states, ends
+
+    torch.manual_seed(0)
+    lengths = ([3, 7, 5], [7, 7, 1], [1, 2, 2])
+    as_torch(Layers(), *((torch.randn(3, 7, 4), torch.tensor(n), torch.randn(4, 3, 6)) for n in lengths))
+
+
+def test_packed_sequences_whose_lengths_are_numbers() -> None:
+    layer = nn.LSTM(4, 6, proj_size=2)
+
+    def program(x: Any, y: Any) -> Any:
+        padded, lengths = nn.utils.rnn.pad_packed_sequence(
+            layer(nn.utils.rnn.pack_padded_sequence(x, [5, 4, 2]))[0], batch_first=True
+        )
+        return padded, lengths, layer(nn.utils.rnn.pack_sequence([x[:, 0], y], enforce_sorted=False))[1]
+
+    torch.manual_seed(0)
+    with torch.no_grad():
+        as_torch(program, *((torch.randn(5, 3, 4), torch.randn(3, 4)) for _ in range(2)))
+
+
+def test_packed_sequences_of_a_batch_of_any_size() -> None:
+    class Last(nn.LSTM):
+        def forward(self, x: Any, lengths: Any) -> Any:  # type: ignore[override]
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            return super().forward(packed)[1]
+
+    torch.manual_seed(0)
+    calls = [(torch.randn(n, 5, 4), torch.arange(n) % 5 + 1) for n in (3, 6, 2)]
+    batch = torch.export.Dim("batch")
+    as_torch(Last(4, 6, batch_first=True), *calls, dynamic_shapes=(({0: batch}, {0: batch})))

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from fxlite.importing.torch import packed_sequences
+
 
 def _lstsq(a: Any, b: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
     """torch.linalg.lstsq by singular values. Which of the results are empty depends on the driver."""
@@ -93,4 +95,5 @@ DEFINITIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.cov, torch.Tensor.cov), _cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), _corrcoef),
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), _narrow),
+    **packed_sequences.DEFINITIONS,
 }

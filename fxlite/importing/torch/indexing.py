@@ -54,7 +54,7 @@ def _take(c: Call, x: Any, index: Any) -> Any:
 def _gather(c: Call, x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     """In torch the index may be smaller than the value along other axes; the value is then cropped. An index without
     elements may have any rank."""
-    if 0 in shape_of(index):
+    if any(same_sizes((n,), (0,)) for n in shape_of(index)):
         return op("full")(shape_of(index), 0, c.dtype)
     return op("gather")(_cut(x, index, dim), index, axis_of(x, dim))
 

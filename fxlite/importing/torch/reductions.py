@@ -21,6 +21,7 @@ from fxlite.importing.torch.table import (
     op,
     rank_of,
     same,
+    same_sizes,
     shape_of,
 )
 from fxlite.types import dtypes
@@ -372,7 +373,8 @@ def _scaled_mm(
     """The product of float8 matrices, with a scale for each, or for each of its rows or columns."""
     if scale_result is not None:
         raise c.refuse("a scale of the result")
-    if any(rank_of(s) == 2 and 1 not in shape_of(s) for s in (scale_a, scale_b)):
+    scales = [shape_of(s) for s in (scale_a, scale_b) if rank_of(s) == 2]
+    if not all(any(same_sizes((n,), (1,)) for n in sizes) for sizes in scales):
         raise c.refuse("scales of blocks")
     found = op("matmul")(x, y) * scale_a * scale_b
     return cast(found if bias is None else found + bias, c.dtype)
