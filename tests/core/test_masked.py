@@ -131,7 +131,6 @@ def test_the_largest_of_none_is_an_error_when_it_runs() -> None:
 
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
-    "an array beside it": lambda x: (x[x > 0] * x).sum(),
     "a loop": lambda x: sum(x[x > 0]),
 }
 
@@ -171,6 +170,41 @@ def test_a_write_under_another_mask_needs_as_many_elements() -> None:
     agree(program, np.array([1.0, 2.0, 3.0, 0.0, 5.0, -2.0]))
     with pytest.raises(IndexError):
         fx.symbolic_trace(program, "f64[6]")(np.array([1.0, 2.0, 3.0, 0.0, 5.0, 2.0]))
+
+
+def _values_of_arrays(x: Any, mask: Any, each: Any, rows: Any, columns: Any) -> Any:
+    """Arrays with an element for each that a mask selects, and with one for all of them."""
+    y, z, w, u = x.copy(), x.copy(), x.copy(), x.copy()
+    y[x > 0] = each
+    z[mask] = rows
+    z[mask] += rows * 2
+    z[:, x[2] > 0] = columns
+    w[1:][mask[1:]] = rows[1:]
+    u[mask] = rows[:1]
+    np.add.at(u, mask, rows)
+    return y, z, w, u, (x[mask] * rows + rows[:, :1]).sum(0), (each - x[x > 0]).max()
+
+
+def test_arrays_beside_a_selection_and_written_to_it() -> None:
+    rng = np.random.default_rng(0)
+    x, mask = rng.standard_normal((4, 5)), np.array([True, False, True, True])
+    each, columns = rng.standard_normal((x > 0).sum()), rng.standard_normal((4, (x[2] > 0).sum()))
+    agree(_values_of_arrays, x, mask, each, rng.standard_normal((3, 5)), columns)
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_an_array_beside_a_selection_has_as_many_elements(count: int) -> None:
+    def program(x: Any, values: Any) -> Any:
+        y = x.copy()
+        y[x > 0] = values
+        return y
+
+    module = fx.symbolic_trace(program, "f64[5]", f"f64[{count}]")
+    for function in (module, fx.compile(module)):
+        x = np.where(np.arange(5) < count, 1.0, -1.0)
+        np.testing.assert_array_equal(function(x, np.arange(float(count))), program(x, np.arange(float(count))))
+        with pytest.raises(IndexError):
+            function(np.array([1.0, 1.0, 1.0, -1.0, -1.0]), np.ones(count))
 
 
 def test_all_of_a_selection_is_written() -> None:

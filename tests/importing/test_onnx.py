@@ -291,6 +291,28 @@ def test_weights_are_read_at_computed_places() -> None:
         np.testing.assert_array_equal(fx.compile(made, backend="c")(-index), expected)
 
 
+def test_values_for_each_place_of_a_mask() -> None:
+    """``x[mask] = values`` as torch exports it: the values are expanded to the number of places."""
+    net = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[4, 3] x, bool[4] mask, float[2, 3] values) => (float[4, 3] y)
+        <int64[1] all = {-1}, int64[1] width = {3}, int64[1] zero = {0}> {
+            numbers = Cast <to = 7> (mask)
+            count = ReduceSum <keepdims = 1> (numbers, zero)
+            wanted = Concat <axis = 0> (count, width)
+            each = Expand(values, wanted)
+            places = NonZero(mask)
+            index = Transpose <perm = [1, 0]> (places)
+            y = ScatterND(x, index, each)
+        }""")
+    x, values = np.ones((4, 3), np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
+    mask = np.array([False, True, False, True])
+    expected = x.copy()
+    expected[mask] = values
+    gm = fx.from_onnx(net)
+    for function in (gm, fx.compile(gm)):
+        np.testing.assert_array_equal(function(x, mask, values), expected)
+
+
 def of_height(nodes: str) -> Any:
     """A model of ``x`` in which ``h`` is the height, as an integer, and ``f`` in float32."""
     return onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>

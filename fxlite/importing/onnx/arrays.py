@@ -87,8 +87,12 @@ same("Transpose", np.transpose, "perm", moves=True)
 
 @onnx_op("Expand", sizes=(1,), moves=True)
 def expand(n: Call, x: Any, wanted: Any) -> Any:
-    """Both shapes broadcast: a size of 1 in the requested shape keeps that of the input."""
-    sizes, known = n.sizes(wanted, "the shape"), shape(x)
+    """Both shapes broadcast: a size of 1 in the requested shape keeps that of the input. An input whose sizes are all
+    larger than 1 remains as it is, whatever the requested shape is computed from."""
+    known, (count,) = shape(x), shape(wanted)
+    if type(count) is int and rank(x) >= count and all(type(size) is int and size > 1 for size in known[-count:]):
+        return x
+    sizes = n.sizes(wanted, "the shape")
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
     asked = [1] * (length - len(sizes)) + sizes

@@ -699,6 +699,8 @@ def aligned(value: Any, to: Masked) -> Any:
     if isinstance(value, Masked) and value.span is None and span is not None:
         value = FUNCTIONS["compact"](value)
     source = value.span if isinstance(value, Masked) else None
+    if span is None and not isinstance(value, Masked):
+        return one_by_one(to.mask, value, np.ndim(value) - to.after - 1)
     if span is None or to.mask.ndim > 1 or (isinstance(value, Masked) and (source is None or value.after != to.after)):
         what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
         raise to.refusal(f"{what}, beside those of a selection")
@@ -728,6 +730,23 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
         numbers = [tracer.size(c) if isinstance(c, shapes.NamedDim) else c for c in counts]
         places = lookup("where")(lookup("eq")(*numbers), places, shapes.for_user(size))  # out of range
     return lookup("take")(own, places, axis=axis)
+
+
+def one_by_one(mask: Proxy, value: Any, axis: int) -> Any:
+    """Values of all positions that a mask covers. Those where it is set are the elements of ``value`` along an axis, in
+    order; one element is for all of them. If their numbers differ, an IndexError is raised at run time."""
+    tracer = mask.tracer
+    own = tracer.constant(value)
+    before, (size, *after) = own.type.shape[:axis], own.type.shape[axis:]
+    if type(size) is int and size == 1:
+        return lookup("reshape")(own, (*before, *[1] * mask.ndim, *after))
+    is_set = lookup("cast")(lookup("reshape")(mask, (-1,)), "i64")
+    number = tracer.size(size) if isinstance(size, shapes.NamedDim) else size
+    if type(size) is int and size == 0:  # an element that nothing reads
+        own, size = tracer.constant(lookup("full")((*before, 1, *after), 0, own.type.dtype)), 1
+    places = lookup("where")(lookup("eq")(is_set, 1), lookup("cumsum")(is_set, 0) - 1, 0)
+    places = lookup("where")(lookup("eq")(lookup("sum")(is_set, 0), number), places, shapes.for_user(size))
+    return lookup("reshape")(lookup("take")(own, places, axis=axis), (*before, *mask.type.shape, *after))
 
 
 def extreme(values: Any, name: str, axes: Any, where: Any, mask: Any) -> Any:

@@ -22,7 +22,7 @@ from fxlite.ops.op import Op, broadcast_shapes, lookup
 from fxlite.ops.view import fill_value
 from fxlite.tracing.capture.answers import holds_computed, stacked
 from fxlite.tracing.selections.blocks import Block, fitted, mask_of_all, several, taken_apart
-from fxlite.tracing.selections.masked import Masked, aligned, same_mask, with_all_axes
+from fxlite.tracing.selections.masked import Masked, aligned, one_by_one, same_mask, with_all_axes
 from fxlite.tracing.selections.spans import Span, as_number, at_least, at_most, counting, is_computed, is_like, span_of
 from fxlite.tracing.subscript import (
     Part,
@@ -465,8 +465,8 @@ def _is_same(value: Any, base: View, steps: tuple[Step, ...]) -> bool:
 
 
 def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) -> None:
-    """``y[mask] = value`` with np.where or, for a constant mask with a value for each selected element, with an integer
-    index."""
+    """``y[mask] = value`` with np.where. If there is a value for each selected element, a constant mask is an integer
+    index, and the values are spread over the positions of any other mask."""
     tracer, mask, kind = y.tracer, part.mask, part.x.type
     covered = mask.type.shape if is_traced(mask) else np.shape(mask)
     first = part.axes[0]
@@ -483,12 +483,8 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
             position = next(n for n, item in enumerate(items) if item is mask or _is_list(item))
             set_item(y, (*items[:position], *np.nonzero(mask), *items[position + 1 :]), value)
             return
-        raise tracer.error(
-            "how many elements the mask selects is not known before the program runs, so values "
-            "for each of them cannot be traced",
-            "give values for all elements: y = np.where(mask, values, y)",
-            mask._node,
-        )
+        value = one_by_one(mask, value, rank - len(after) - 1)
+        after = kind.shape if first and value.type.rank == kind.rank else kind.shape[first:]
     if selected:
         if not is_traced(mask) or not same_mask(mask.node, value.mask.node):
             found: Any = np.nonzero(mask) if is_traced(mask) else ()
