@@ -131,6 +131,7 @@ def test_the_largest_of_none_is_an_error_when_it_runs() -> None:
 
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
+    "an array beside it": lambda x: (x[x > 0] * x).sum(),
     "a loop": lambda x: sum(x[x > 0]),
 }
 
@@ -190,6 +191,24 @@ def test_arrays_beside_a_selection_and_written_to_it() -> None:
     x, mask = rng.standard_normal((4, 5)), np.array([True, False, True, True])
     each, columns = rng.standard_normal((x > 0).sum()), rng.standard_normal((4, (x[2] > 0).sum()))
     agree(_values_of_arrays, x, mask, each, rng.standard_normal((3, 5)), columns)
+
+
+def _joined_along_other_axes(x: Any, mask: Any, rows: Any) -> Any:
+    found, places = x[mask], np.nonzero(x > 0)
+    return (
+        np.hstack((found, found * 2)).sum(0),
+        np.hstack((found[:, 0], found[:, 1])).sum(),
+        np.column_stack((found, found * 3)).max(0),
+        np.concatenate((found[:, :2], rows), -1).sum(0),
+        np.concatenate((found, found * 3), -2).sum(0),
+        (np.concatenate([place[:, None] for place in places], 1) @ np.array([3, 1])).sum(),
+    )
+
+
+def test_selections_are_joined_along_other_axes() -> None:
+    rng = np.random.default_rng(1)
+    x, mask = rng.standard_normal((4, 5)), np.array([True, False, True, True])
+    agree(_joined_along_other_axes, x, mask, rng.standard_normal((3, 2)))
 
 
 @pytest.mark.parametrize("count", [0, 2, 4])

@@ -313,6 +313,30 @@ def test_values_for_each_place_of_a_mask() -> None:
         np.testing.assert_array_equal(function(x, mask, values), expected)
 
 
+def test_rows_that_an_expert_computes() -> None:
+    """``out[mask] = expert(x[mask])`` as torch exports it: selected rows are expanded to their number."""
+    net = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]>
+        g (float[4, 3] x, bool[4] mask, bool[4] other) => (float[4, 3] y)
+        <int64[1] all = {-1}, int64[1] width = {3}, int64[1] zero = {0}, float two = {2.0}> {
+            numbers = Cast <to = 7> (other)
+            count = ReduceSum <keepdims = 1> (numbers, zero)
+            wanted = Concat <axis = 0> (count, width)
+            places = NonZero(mask)
+            index = Transpose <perm = [1, 0]> (places)
+            rows = GatherND(x, index)
+            twice = Mul(rows, two)
+            each = Expand(twice, wanted)
+            y = ScatterND(x, index, each)
+        }""")
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    gm = fx.from_onnx(net)
+    for function in (gm, fx.compile(gm)):
+        for mask in (np.array([False, True, False, True]), np.zeros(4, bool)):
+            np.testing.assert_array_equal(function(x, mask, mask), np.where(mask[:, None], 2 * x, x))
+        with pytest.raises(IndexError):  # no other number
+            function(x, np.array([True, False, True, True]), np.array([True, False, False, True]))
+
+
 def of_height(nodes: str) -> Any:
     """A model of ``x`` in which ``h`` is the height, as an integer, and ``f`` in float32."""
     return onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 18]>

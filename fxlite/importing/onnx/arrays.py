@@ -29,6 +29,7 @@ from fxlite.importing.onnx.registry import (
     shape,
 )
 from fxlite.tracing.capture.answers import counted
+from fxlite.tracing.selections.masked import Masked
 from fxlite.types.dtypes import dtype
 from fxlite.types.shapes import NamedDim
 
@@ -90,13 +91,22 @@ def expand(n: Call, x: Any, wanted: Any) -> Any:
     """Both shapes broadcast: a size of 1 in the requested shape keeps that of the input. An input whose sizes are all
     larger than 1 remains as it is, whatever the requested shape is computed from."""
     known, (count,) = shape(x), shape(wanted)
-    if type(count) is int and rank(x) >= count and all(type(size) is int and size > 1 for size in known[-count:]):
-        return x
+    selected = isinstance(x, Masked) and not x.before and rank(x) == count
+    kept = known[1:] if selected else known[-count:] if type(count) is int else ()
+    if kept and rank(x) >= count and all(type(size) is int and size > 1 for size in kept):
+        return _as_many(x, wanted[0]) if selected else x
     sizes = n.sizes(wanted, "the shape")
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
     asked = [1] * (length - len(sizes)) + sizes
     return broadcast(x, tuple(o if type(a) is int and a == 1 else a for o, a in zip(own, asked)))
+
+
+def _as_many(x: Masked, number: Any) -> Masked:
+    """Selected elements that are expanded to a number, which is theirs. If it is not, there is an error at run time."""
+    differs = np.not_equal(x.shape[0], number)
+    error = ValueError("selected elements are expanded to a number that is not theirs")
+    return x.like(x.tracer.unless(x.values, differs, error))
 
 
 @onnx_op("Tile", sizes=(1,), moves=True)

@@ -277,7 +277,10 @@ def _diff(a: Masked, n: int = 1, axis: int = -1) -> Any:
 
 def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
     one = next(a for a in arrays if isinstance(a, Masked))
-    if axis not in (0, None) or options:
+    after = (axis or 0) % one.ndim - one.ndim
+    if not options and after >= -one.after:
+        return one._applied(lambda *values: np.concatenate(values, after), tuple(arrays))  # type: ignore[no-any-return]
+    if axis not in (0, None, -one.ndim) or options:
         raise one.refusal("np.concatenate along other axes")
     values: list[Any] = []
     masks: list[Any] = []
@@ -298,6 +301,11 @@ def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
 def _stacked_lines(axis: int) -> Any:
     """np.vstack and np.column_stack, which stack lines, and join other arrays, along an axis."""
     return lambda tup: np.stack(tup, axis) if all(np.ndim(a) == 1 for a in tup) else _joined(tup, axis)
+
+
+def _beside(tup: Sequence[Any]) -> Masked:
+    """np.hstack, which joins lines along their axis, and other arrays along the second one."""
+    return _joined(tup, 1 if max(map(np.ndim, tup)) > 1 else 0)
 
 
 def _whole_line(value: Any, beside: Any) -> Any:
@@ -817,7 +825,7 @@ OF_MASKED.update(
         np.diff: _diff,
         np.searchsorted: _searched,
         np.concatenate: _joined,
-        np.hstack: _joined,
+        np.hstack: _beside,
         np.vstack: _stacked_lines(0),
         np.column_stack: _stacked_lines(1),
         np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),

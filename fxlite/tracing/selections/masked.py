@@ -700,7 +700,9 @@ def aligned(value: Any, to: Masked) -> Any:
         value = FUNCTIONS["compact"](value)
     source = value.span if isinstance(value, Masked) else None
     if span is None and not isinstance(value, Masked):
-        return one_by_one(to.mask, value, np.ndim(value) - to.after - 1)
+        axis = np.ndim(value) - to.after - 1
+        if not shapes.equal(shapes.normalize(value.shape[axis]), shapes.normalize(to.mask.size)):
+            return one_by_one(to.mask, value, axis)
     if span is None or to.mask.ndim > 1 or (isinstance(value, Masked) and (source is None or value.after != to.after)):
         what = "values that another mask selects" if isinstance(value, Masked) else "an array with an element for each"
         raise to.refusal(f"{what}, beside those of a selection")
