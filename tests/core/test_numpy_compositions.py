@@ -354,6 +354,16 @@ def test_complex_numbers_are_not_taken_for_real_ones(function: Any) -> None:
         fx.symbolic_trace(function, "f64[4]", "c128[4]")
 
 
+def _edges(x: Any, wide: Any) -> Any:
+    """Edges of bins, whose dtype is that of a given range for np.histogramdd, and that of both for np.histogram."""
+    return [
+        *(np.histogramdd([x, x], 2, r)[1][0] for r in ([(0, 1)] * 2, [(x[3], x[2]), (0, 2.0)], [(0, wide[2]), (0, 2)])),
+        *np.histogram2d(x, x, 2, [[0.0, 2.0], None])[1:],
+        *np.histogram2d(x, wide, 2)[1:],
+        *(np.histogram(x, 2, r)[1] for r in ((0, 2.0), (wide[0], 2), np.array([0.0, 2.0]))),
+    ]
+
+
 def _kinds(x: Any) -> Any:
     """Results of rank 0, of which NumPy gives some as numbers and some as arrays; and dtypes that numbers of Python
     decide."""
@@ -371,7 +381,8 @@ def _kinds(x: Any) -> Any:
             np.histogramdd([x, x * 2], 3)[0],
             np.histogram(x.astype("f2"), 2)[1],
         ),
-        np.histogramdd((k, k), 2)[1][0],
+        np.histogramdd((k, k), 2)[1],
+        *_edges(x.astype(np.float32), x),
     ]
 
 

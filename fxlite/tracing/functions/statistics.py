@@ -285,6 +285,12 @@ def cov(
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """np.histogram_bin_edges: known if bins and range are, else computed."""
+    return _bin_edges(a, bins, range, [value_type(a).dtype])
+
+
+def _bin_edges(a: Any, bins: Any, range: Any, kinds: list[Any]) -> Any:
+    """The edges of the bins for ``a``. Their dtype is that of ``kinds`` together with the ends of ``range``, or float64
+    if this is no float."""
     if value_type(a).dtype.is_complex:
         raise ValueError("complex numbers have no order in which they could lie in bins")
     if isinstance(bins, str):
@@ -299,8 +305,12 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     if bins < 1:
         raise ValueError(f"there must be 1 bin or more, not {bins}")
     bins = int(bins)
+    if range is not None:
+        kinds = [*kinds, *(v if type(v) in (bool, int, float) else value_type(v).dtype for v in range)]
+    common = dtypes.result_type(*kinds)
+    kind = common if common.is_float else dtypes.float64
     if range is not None and not any(map(is_traced, range)):
-        return np.histogram_bin_edges(np.zeros(0, value_type(a).dtype.numpy), bins, range)
+        return np.histogram_bin_edges(np.zeros(0, kind.numpy), bins, range)
     if range is None:
         if value_type(a).size == 0:
             return np.linspace(0.0, 1.0, bins + 1)
@@ -316,9 +326,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     first, last = lookup("where")(same, low - 0.5, low), lookup("where")(same, high + 0.5, high)
     step = (last - first) / bins
     inner = np.arange(bins + 1) * step + first
-    edges = lookup("where")(np.arange(bins + 1) == bins, last, inner)
-    kind = value_type(a).dtype
-    return lookup("cast")(edges, kind if kind.is_float else edges.dtype)
+    return lookup("cast")(lookup("where")(np.arange(bins + 1) == bins, last, inner), kind)
 
 
 def _bin_of(x: Any, edges: Any, even: bool, own: bool) -> tuple[Any, Any]:
@@ -379,7 +387,11 @@ def histogramdd(
     ranges = [None] * len(columns) if range is None else list(range)
     if not len(each) == len(ranges) == len(columns):
         raise ValueError(f"bins and range must be given for {len(columns)} dimensions")
-    edges = [histogram_bin_edges(c, b, r) for c, b, r in zip(columns, each, ranges)]
+    common = dtypes.result_type(*(value_type(column).dtype for column in columns))
+    columns = [_as(column if is_traced(column) else np.asarray(column), common) for column in columns]
+    # a given range decides alone what the edges are; numbers of Python are float64
+    kinds = [common if limits is None else dtypes.bool_ for limits in ranges]
+    edges = [_bin_edges(c, b, r, [kind]) for c, b, r, kind in zip(columns, each, ranges, kinds)]
     total: Any = 0
     inside: Any = True
     for column, edge, given, limits in zip(columns, edges, each, ranges):
@@ -397,7 +409,7 @@ def histogramdd(
         for axis, edge in enumerate(edges):
             found = found / np.reshape(np.diff(edge), tuple(-1 if a == axis else 1 for a in range(len(shape))))
         found = found / whole
-    return found, tuple(edges)
+    return found, edges
 
 
 def histogram2d(
