@@ -352,7 +352,36 @@ def kept_in_order(x: Any) -> Any:
     return np.array(found), few[:2], places, np.array(few)
 
 
-METHODS = [heap_sorted, spanned, methods, members, in_branches, grows, queue, heap, slices, added, kept_in_order]
+def heapified(x: Any) -> Any:
+    """A list that becomes a heap, of which the order shows, with several elements that are equal."""
+    heap, few = [(v % 3, n) for n, v in enumerate([*x, x[1], x[0], x[3] - 1])], [x[2], x[0], x[1]]
+    heapq.heapify(heap)
+    heapq.heapify(few)
+    second, order = heap[1][1] + few[0], 0
+    while heap:
+        order = order * 10 + heapq.heappop(heap)[1]
+    return second, order, few
+
+
+def of_selected_elements(x: Any) -> Any:
+    """Lists, deques and sets of what a mask selects, and of a computed number of elements."""
+    places, queue, total = list(np.flatnonzero(x > 1)), deque(zip(*np.nonzero(x[:, None] > x))), 0
+    rows = [tuple(p) for p in np.argwhere(x[:, None] > x)]
+    while queue:
+        i, j = queue.popleft()
+        total = total * 2 + i - j
+        if j > 0 and len(rows) < 9:
+            rows.append((i, j - 1))
+    few = [v * 2 for v in x[x < 2.5]]
+    up = [x[i] * i for i in range((x > 1).sum())]
+    places.append(7)
+    return places, total, rows, len(few), np.array(few).sum(), up, len(set(np.flatnonzero(x < 3)))
+
+
+METHODS = [
+    *(heapified, of_selected_elements, heap_sorted, spanned, methods, members, in_branches, grows, queue, heap),
+    *(slices, added, kept_in_order),
+]
 
 
 @pytest.mark.parametrize("program", METHODS)

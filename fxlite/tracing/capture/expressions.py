@@ -50,7 +50,7 @@ from fxlite.tracing.capture.texts import OneText, as_text, code_of, is_text
 from fxlite.tracing.functions.vectorized import vectorized
 from fxlite.tracing.proxy import Proxy, PythonNumber, kind_of_number
 from fxlite.tracing.selections import growing
-from fxlite.tracing.selections.masked import is_block
+from fxlite.tracing.selections.masked import Masked, is_block
 
 #: Methods of traced values that return Python numbers.
 _PYTHONS: dict[Any, Callable[[Any], Any]] = {Proxy.item: number_of, Proxy.tolist: list_of}
@@ -598,6 +598,10 @@ class Expressions(Caller):
     def _of_rows(self, tracer: Any, function: Any, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         """The result of a function of a list that has rows, or of its method, and NotImplemented for any other call;
         and the arguments, with arrays or elements in place of such lists."""
+        if function in _LISTS and args and isinstance(args[0], (Counted, Masked)):
+            over = counted(tracer, args[0])
+            if over is not None and is_traced(over.count):
+                return growing.filled(self, function, over), args
         if function in _INSERTS and (growing.holds_rows(args[:1]) or any(map(holds_computed, args))):
             return self.call(args[0].insert, self.call(_INSERTS[function], *args, **kwargs), args[1]), args
         owner: Any = getattr(function, "__self__", None)

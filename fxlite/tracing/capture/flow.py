@@ -309,15 +309,19 @@ class Flow(Expressions):
         element: Callable[[Any], Any],
         bodies: Callable[[Any], Callable[[Any], Callable[[Any], Any]]],
     ) -> Any:
-        """The list of a comprehension. If it is long, and unrolled it would have many nodes, a loop fills it;
-        ``bodies`` makes the body of that from the function that adds an element, and from ``element``."""
+        """The list of a comprehension. If its length is computed, or if it is long and would have many nodes when
+        unrolled, a loop fills it; ``bodies`` makes the body of that from the function that adds an element, and from
+        ``element``."""
         tracer = active_tracer.get()
         over = counted(tracer, values) if tracer is not None and tracer.keeps_lists else None
-        if over is None or tracer is None or type(over.count) is not int or over.count <= FEW_APPENDED:
+        if over is None or tracer is None:
             return plain(values)
-        about = _variables((), (), (), ())
-        if not tracer.bodies and not self._why_kept(tracer, over, element, about, False):
-            return plain(values)
+        if not is_traced(over.count):
+            if type(over.count) is not int or over.count <= FEW_APPENDED:
+                return plain(values)
+            about = _variables((), (), (), ())
+            if not tracer.bodies and not self._why_kept(tracer, over, element, about, False):
+                return plain(values)
         found: list[Any] = self.made([])
         self.for_(values, bodies(partial(self.call, found.append))(element), None, (), (), (), ())
         return found

@@ -693,13 +693,13 @@ def _pairs_equal(one: Any, other: Any) -> list[Any]:
     return [lookup("eq")(a, b) for (_, a), (_, b) in zip(pytree.leaves(one), pytree.leaves(other))]
 
 
-def _down(flow: Any, owner: Any, item: Any, start: Any) -> None:
-    """heapq's ``_siftdown`` of an element at a place toward the place 0."""
+def _down(flow: Any, owner: Any, item: Any, start: Any, top: Any = 0) -> None:
+    """heapq's ``_siftdown`` of an element at a place toward the place ``top``."""
     rows: Any = rows_of(owner)
     pos = start
 
     def test() -> Any:
-        return flow.and_(pos > 0, lambda: _is_less(rows.tracer, item, rows.at((pos - 1) >> 1)))
+        return flow.and_(pos > top, lambda: _is_less(rows.tracer, item, rows.at((pos - 1) >> 1)))
 
     def body() -> None:
         nonlocal pos
@@ -711,10 +711,10 @@ def _down(flow: Any, owner: Any, item: Any, start: Any) -> None:
     rows.put(pos, item)
 
 
-def _up(flow: Any, owner: Any, item: Any) -> None:
-    """heapq's ``_siftup`` of an element at the place 0."""
+def _up(flow: Any, owner: Any, item: Any, start: Any = 0) -> None:
+    """heapq's ``_siftup`` of an element at a place."""
     rows: Any = rows_of(owner)
-    pos, end = 0, rows.count
+    pos, end = start, rows.count
 
     def test() -> Any:
         return 2 * pos + 1 < end
@@ -731,7 +731,7 @@ def _up(flow: Any, owner: Any, item: Any) -> None:
         pos = child
 
     flow.while_(test, body, None, ("pos",), ("pos",), ("pos",), ("pos",))
-    _down(flow, owner, item, pos)
+    _down(flow, owner, item, pos, start)
 
 
 def _heappush(flow: Any, rows: Rows, owner: Any, item: Any) -> None:
@@ -749,6 +749,20 @@ def _heapreplace(flow: Any, rows: Rows, owner: Any, item: Any) -> Any:
     first = rows.at(rows.within(0, "index out of range"))
     _up(flow, owner, item)
     return first
+
+
+def _heapify(flow: Any, rows: Rows, owner: Any) -> None:
+    place = rows.count // 2 - 1
+
+    def test() -> Any:
+        return place >= 0
+
+    def body() -> None:
+        nonlocal place
+        _up(flow, owner, rows_of(owner).at(place), place)  # type: ignore[union-attr]
+        place = place - 1
+
+    flow.while_(test, body, None, ("place",), ("place",), ("place",), ("place",))
 
 
 #: Methods of lists, deques and sets, and functions of heapq: ``f(flow, rows, ...)``.
@@ -771,6 +785,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "heappush": _heappush,
     "heappop": _heappop,
     "heapreplace": _heapreplace,
+    "heapify": _heapify,
 }
 
 #: Functions of Python that take a list with rows whole: ``f(flow, rows)``.
@@ -780,7 +795,18 @@ OF_ROWS: dict[Any, Callable[..., Any]] = {
     builtins.list: lambda flow, rows: _as(flow, rows, list),
     deque: lambda flow, rows: _as(flow, rows, deque),
 }
-HEAP = (heapq.heappush, heapq.heappop, heapq.heapreplace)
+HEAP = (heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heapify)
+
+
+def filled(flow: Any, kind: type, values: Any) -> Any:
+    """A list, deque or set that a loop fills with values whose number is computed."""
+    made = flow.made(kind())
+
+    def body(value: Any) -> None:
+        flow.call(made.add if kind is set else made.append, value)
+
+    flow.for_(values, body, None, (), (), (), ())
+    return made
 
 
 def _as(flow: Any, rows: Rows, kind: type) -> Any:
