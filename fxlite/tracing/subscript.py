@@ -137,7 +137,7 @@ def has_computed_step(item: Any) -> bool:
 
 
 def _selected(x: Any, items: list[Any]) -> Masked | None:
-    """``x[mask]``, ``x[:, mask]``, ``x[mask, 1]`` for one computed mask, together with slices and numbers."""
+    """``x[mask]``, ``x[:, mask]``, ``x[mask, k]`` for one computed mask, together with slices and numbers."""
     masks = [item for item in items if is_traced(item) and _is_mask(item) and rank_of(item)]
     if not (is_traced(x) and len(masks) == 1):
         return None
@@ -268,8 +268,9 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
     scalar = all(e.kind in ("int", "apart") for e in entries)  # y[0] is a number, but y[0, ...] a view of rank 0
     scalar = scalar and not any(item is Ellipsis for item in items)
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
-    arrays = [e.value for e in entries if e.kind == "array"]
     masks_found = [e.value for e in entries if e.kind == "mask"]
+    # beside a mask, a traced number drops its axis, as an int does
+    arrays = [e.value for e in entries if e.kind == "array" and not (masks_found and _rank(e.value) == 0)]
     if masks_found and (arrays or len(masks_found) > 1):
         raise tracer.error(
             "a boolean mask beside other index arrays cannot be traced",
@@ -302,6 +303,8 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
             whole, x = x, select(x, axis, entry.value)
             if not scalar and not _type(x).shape and is_traced(whole):
                 x.made_view_of(whole)
+        elif masks_found and entry.kind == "array":
+            x = take(x, entry.value, axis)
         else:
             covered = rank_of(entry.value) if entry.kind == "mask" else 1
             places += range(axis, axis + covered)

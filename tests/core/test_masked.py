@@ -28,6 +28,36 @@ def _beside_numbers(x: Any, v: Any) -> Any:
     return y, x[rows, 3].sum(), x[rows, k].max(initial=0), x[-1, np.flatnonzero(x[k] > 0)].sum()
 
 
+def _of_two_axes(x: Any, v: Any) -> Any:
+    """Products and writes of rows at the places of a mask of two axes, as of experts and the tokens that chose them."""
+    out, weights = np.zeros_like(x), np.outer(v[:5], v[1:])
+    for choice in range(2):
+        token, place = np.nonzero(np.argsort(-x, axis=1)[:, :2] == choice)
+        out[token] += np.maximum(x[token] @ weights, 0) * x[token, place][:, None]
+    i, j = np.nonzero(x > 0)
+    y = x[i]
+    z = y
+    y -= np.cumsum(x[i, j])[:, None]
+    return out, z.sum(), (x[i] @ weights).sum(), x[i].T @ x[i], x[x > 0] @ x[x > 0]
+
+
+def _of_a_known_shape(x: Any, v: Any) -> Any:
+    """All elements but one of each row, and two columns."""
+    keep, few = np.arange(5) != np.argmin(x, axis=1)[:, None], np.argsort(v[:5]) < 2
+    return x[keep].reshape(4, 4), np.reshape(x[~keep], (4, 1)) @ v[None], x[:, few].reshape(2, -1, 2).sum(axis=1)
+
+
+def _masks_beside_numbers(x: Any, v: Any) -> Any:
+    """A mask of one axis beside a computed number for another one."""
+    rows, y = v[:4] > 0, x.copy()
+    k = np.argmax(v) % 4
+    y[rows, k] = 5
+    y[rows, k - 1] += x[rows, -1]
+    y[k, v[1:] > 0] -= x[k, v[1:] > 0]
+    z, columns = x[:, :, None] * v[:2], v[1:] > 0
+    return y, x[rows, k].sum(), x[k, columns].max(initial=0), z[k, columns].sum(axis=0), z[rows, :, k % 2].sum(axis=0)
+
+
 def _repeated(x: Any, v: Any) -> Any:
     """np.repeat of what a mask selects, by a number, and by what it selects."""
     m, counts = v > 0, np.minimum(np.abs(v * 3).astype(np.int64), 4)
@@ -36,6 +66,9 @@ def _repeated(x: Any, v: Any) -> Any:
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "beside numbers": _beside_numbers,
+    "masks beside numbers": _masks_beside_numbers,
+    "of two axes": _of_two_axes,
+    "of a known shape": _of_a_known_shape,
     "repeated": _repeated,
     "reductions": lambda x, v: (
         x[x > 0].mean(),
@@ -440,3 +473,39 @@ def test_several_results_of_selections(program: Any, backend: str) -> None:
     found, expected = fx.jit(program, backend=backend)(*arrays()), program(*arrays())
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
+
+
+#: Ways to join selections of rows, columns and lines with each other and with arrays.
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows": lambda x, m: np.concatenate([x[m], x]),
+    "rows, beside each other": lambda x, m: np.concatenate([x[m], x[m] * 2], axis=1),
+    "columns": lambda x, m: np.concatenate([x[:, m], x, x[:, ~m]], axis=1),
+    "columns, below each other": lambda x, m: np.concatenate([x[:, m], x[:, m] * 2]),
+    "of another mask": lambda x, m: np.concatenate([x[m], x[m][::-1], np.cumsum(x[m, 0])[:, None]], axis=-1),
+    "flat": lambda x, m: np.concatenate([x[m], x, x[:1]], axis=None),
+    "slices": lambda x, m: np.concatenate([x[:, : m.sum()], x[:, 2 : m.sum()]], axis=1),
+    "append": lambda x, m: np.append(x[m], x, axis=0),
+    "append columns": lambda x, m: np.append(x[:, m], x, axis=1),
+    "append, flat": lambda x, m: np.append(x[m], 3.0),
+    "hstack": lambda x, m: np.hstack([x[m], x[m][:, :2]]),
+    "hstack of lines": lambda x, m: np.hstack([0.5, x[0, m], x[1]]),
+    "vstack": lambda x, m: np.vstack([x[m], x[0], x]),
+    "vstack of columns": lambda x, m: np.vstack([x[:, m], x[:, m], x[0, m]]),
+    "column_stack": lambda x, m: np.column_stack([x[0, m], x[m]]),
+    "stack": lambda x, m: np.stack([x[0, m], np.flatnonzero(m)], axis=1),
+    "stack of places": lambda x, m: np.stack(np.nonzero(x > 0), axis=1),
+}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_joins(name: str) -> None:
+    x, m = arrays()[0][:, :4], np.array([True, False, True, True])
+    for backend in ("python", "c") if name in ("rows", "columns", "of another mask", "hstack") else ("python",):
+        found, expected = fx.jit(JOINS[name], backend=backend)(x, m), JOINS[name](x, m)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_another_number_of_elements_than_a_shape_has() -> None:
+    with pytest.raises(ValueError, match=r"cannot reshape the selected elements into shape \(2, 2\)"):
+        fx.jit(lambda x: x[x > 0].reshape(2, 2), backend="c")(np.array([1.0, -1.0, 2.0, 3.0]))

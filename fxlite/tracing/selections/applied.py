@@ -22,8 +22,9 @@ from fxlite.scalar import expr
 from fxlite.scalar.index import Index
 from fxlite.tracing.selections.compact import as_shape, compact
 from fxlite.tracing.selections.masked import FUNCTIONS, REDUCTIONS, Masked, first_of, product, takes_none
-from fxlite.tracing.selections.spans import Sum, counting, sum_of
+from fxlite.tracing.selections.spans import Sum, as_number, counting, sum_of
 from fxlite.types import dtypes, shapes
+from fxlite.types.shapes import Dim
 from fxlite.types.tensor_type import TensorType, type_of
 
 if TYPE_CHECKING:
@@ -272,15 +273,17 @@ def _in_order(tracer: Tracer, op: Op, bound: dict[str, Any], first: Masked) -> A
     return None if axis is None else _reshaped(first, (*shape[:axis], -1, *shape[axis + 1 :]))
 
 
-def _reshaped(m: Masked, shape: Any) -> Masked:
+def _reshaped(m: Masked, shape: Any) -> Any:
     """A selection in another shape: the axes before the selected one stay; those after it may change, or become parts
-    of it."""
+    of it. If no axis of the shape is computed, the result is an ordinary array."""
     tracer, sizes = m.tracer, m.values.type.shape
     computed = [n for n, s in enumerate(shape) if is_traced(s) or (type(s) is int and s == -1)]
     before = shapes.product(sizes[: m.before])
     what = f"reshape to ({', '.join('a computed size' if is_traced(s) else str(s) for s in shape)})"
     if len(computed) > 1 and m.ndim == 1:
         return as_shape(m, shape)  # type: ignore[no-any-return]
+    if not computed and (rows := _exact_quotient(shapes.product(shape), before, *sizes[m.before + m.mask.ndim :])):
+        return _as_whole(m, rows, shape)
     if len(computed) != 1:
         raise m.refusal(what, "give -1 for the one axis whose size is computed")
     axis = computed[0]
@@ -297,6 +300,24 @@ def _reshaped(m: Masked, shape: Any) -> Masked:
     values = lookup("reshape")(m.values, (*shape[:axis], long, *shape[axis + 1 :]))
     after = len(shape) - axis - 1
     return m.like(values, after) if ratio == 1 else first_of(values, m.count * ratio, after)
+
+
+def _exact_quotient(size: Dim, *divisors: Dim) -> Dim | None:
+    """A size without these factors; None if they are not known to divide it."""
+    factor = shapes.normalize(shapes.product(divisors))
+    found = shapes.normalize(size) // factor if factor != 0 else None
+    return found if found is not None and shapes.equal(shapes.normalize(found * factor), size) else None
+
+
+def _as_whole(m: Masked, rows: Dim, shape: Any) -> Any:
+    """The selected elements, of which there must be ``rows``, as an array of a known shape."""
+    m, tracer = compact(m), m.tracer
+    size = m.values.type.shape[m.before]
+    places = lookup("minimum")(counting(tracer, rows), shapes.for_user(size) - 1)
+    found = lookup("reshape")(lookup("take")(m.values, places, axis=m.before), tuple(shape))
+    is_other = lookup("ne")(m.count, as_number(tracer, shapes.for_user(rows)))
+    text = ", ".join(map(str, shape))
+    return tracer.unless(found, is_other, ValueError(f"cannot reshape the selected elements into shape ({text})"))
 
 
 # -- NumPy's functions that move axes ----------------------------------------------------------------

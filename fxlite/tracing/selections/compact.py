@@ -276,36 +276,62 @@ def _diff(a: Masked, n: int = 1, axis: int = -1) -> Any:
 
 
 def _joined(arrays: Sequence[Any], axis: Any = 0, **options: Any) -> Masked:
+    """np.concatenate, where some arrays are selections: along the axis that is selected, or along another one."""
     one = next(a for a in arrays if isinstance(a, Masked))
-    after = (axis or 0) % one.ndim - one.ndim
-    if not options and after >= -one.after:
+    if options:
+        raise one.refusal("np.concatenate with options")
+    if axis is None:
+        arrays = [_whole_line(a, one) for a in arrays]
+    selected = [a for a in arrays if isinstance(a, Masked)]
+    one = selected[0]
+    axis = normalize_axis(axis or 0, one.ndim)
+    if any((a.ndim, a.after) != (one.ndim, one.after) for a in selected):
+        raise one.refusal("np.concatenate beside a selection along another axis")
+    if axis != one.before:
+        if len(selected) == len(arrays):
+            return _side_by_side(selected, axis)
+        if axis < one.before:
+            raise one.refusal("np.concatenate beside an array that is not selected, along another axis,")
+        after = axis - one.ndim
         return one._applied(lambda *values: np.concatenate(values, after), tuple(arrays))  # type: ignore[no-any-return]
-    if axis not in (0, None, -one.ndim) or options:
-        raise one.refusal("np.concatenate along other axes")
     values: list[Any] = []
     masks: list[Any] = []
     for a in arrays:
-        if isinstance(a, Masked) and (a.mask.ndim > 1 or a.before):
-            a = compact(a)
         if isinstance(a, Masked):
+            a = compact(a) if a.mask.ndim > 1 else a
             values, masks = [*values, a.values], [*masks, a.mask]
         else:
             a = np.asarray(a) if isinstance(a, (tuple, list)) else a
             values.append(a)
-            size = value_type(a).shape[0]
+            size = value_type(a).shape[axis]
             masks.append(lookup("full")((size,), True, dtypes.bool_))
-    whole: tuple[Any, Any] = np.concatenate(values), np.concatenate(masks)
-    return Masked(*whole)
+    whole: tuple[Any, Any] = np.concatenate(values, axis=axis), np.concatenate(masks)
+    return Masked(*whole, one.after)
+
+
+def _side_by_side(arrays: Sequence[Masked], axis: int) -> Masked:
+    """Selections with the same number of elements, joined along an axis that is not the selected one."""
+    first = arrays[0]
+    if not all(a.same(first) for a in arrays):
+        first, *_ = arrays = [a.one_by_one() for a in arrays]
+    place = axis if axis < first.before else axis + first.mask.ndim - 1
+    return first.like(np.concatenate([aligned(a, first) for a in arrays], axis=place))
 
 
 def _stacked_lines(axis: int) -> Any:
     """np.vstack and np.column_stack, which stack lines, and join other arrays, along an axis."""
-    return lambda tup: np.stack(tup, axis) if all(np.ndim(a) == 1 for a in tup) else _joined(tup, axis)
+
+    def call(tup: Sequence[Any]) -> Any:
+        if all(np.ndim(a) == 1 for a in tup):
+            return np.stack(tup, axis)
+        return _joined([np.expand_dims(a, axis) if np.ndim(a) == 1 else a for a in tup], axis)
+
+    return call
 
 
-def _beside(tup: Sequence[Any]) -> Masked:
-    """np.hstack, which joins lines along their axis, and other arrays along the second one."""
-    return _joined(tup, 1 if max(map(np.ndim, tup)) > 1 else 0)
+def _hstack(tup: Sequence[Any]) -> Masked:
+    one = next(a for a in tup if isinstance(a, Masked))
+    return _joined([_whole_line(a, one) if np.ndim(a) == 0 else a for a in tup], min(one.ndim - 1, 1))
 
 
 def _whole_line(value: Any, beside: Any) -> Any:
@@ -825,10 +851,10 @@ OF_MASKED.update(
         np.diff: _diff,
         np.searchsorted: _searched,
         np.concatenate: _joined,
-        np.hstack: _beside,
+        np.hstack: _hstack,
         np.vstack: _stacked_lines(0),
         np.column_stack: _stacked_lines(1),
-        np.append: lambda arr, values, axis=None: _joined((_whole_line(arr, values), _whole_line(values, arr)), axis),
+        np.append: lambda arr, values, axis=None: _joined((arr, values), axis),
         np.unique: _unique_of,
         np.histogram: _histogram,
         np.nonzero: nonzero,

@@ -351,7 +351,7 @@ class Masked:
     def T(self) -> Any:
         """The selection with its axes in reverse order."""
         if self.mask.ndim > 1:
-            raise self.refusal(".T")
+            self.placed(".T")
         return self.as_part(self.like(self.values.T, self.before), lambda m: m.T)
 
     @property
@@ -640,7 +640,10 @@ def all_of(values: Any) -> Masked:
 # -- operations on two values ----------------------------------------------------------------------
 def stored(out: Any, result: Any, what: str) -> Any:
     """Write a result into selected positions, for ``out=`` and ``+=``."""
-    if not (isinstance(out, Masked) and isinstance(result, Masked) and out.same(result)):
+    both = isinstance(out, Masked) and isinstance(result, Masked)
+    if both and result.span is not None and not out.same(result):
+        out.placed(what)
+    if not (both and (out.same(result) or None not in (out.span, result.span))):
         raise result.refusal(f"{what}: an array, or elements that another mask selects, as the destination")
     if out.values.ndim != result.values.ndim or out.after != result.after:
         raise result.refusal(f"{what}: a destination with fewer axes")
@@ -663,8 +666,10 @@ def product(x: Any, y: Any) -> Any:
     if any(map(is_block, (x, y))):
         return FUNCTIONS["product"](x, y)
     ranks = [v.ndim if isinstance(v, Masked | np.ndarray) or is_traced(v) else np.ndim(v) for v in (x, y)]
-    if 0 in ranks or one.mask.ndim != 1:
+    if 0 in ranks:
         raise one.refusal("a matrix product")
+    if any(isinstance(v, Masked) and v.mask.ndim > 1 for v in (x, y)):
+        x, y = (FUNCTIONS["compact"](v) if isinstance(v, Masked) else v for v in (x, y))
     summed = [isinstance(x, Masked) and not x.after, isinstance(y, Masked) and y.after == (ranks[1] > 1)]
     if any(summed):
         if all(summed) and ranks == [1, 1] and (x.same(y) or None not in (x.span, y.span)):
