@@ -410,7 +410,9 @@ def _entry(item: Any, tracer: Tracer) -> _Entry:
 def _int(item: Any, tracer: Tracer) -> int:
     try:
         return operator.index(item)
-    except TypeError:
+    except TypeError as error:
+        if isinstance(error, FxliteError):
+            raise
         text = f"indices are ints, slices, None, '...' and integer arrays, not {item!r}"
         raise _located(ArgumentError(text), tracer) from None
 

@@ -149,10 +149,14 @@ class FloorDiv(sympy.Function):  # type: ignore[misc]
 #: Bounds of a value: ints, or an infinity if there is none.
 Interval = tuple[float, float]
 _ANY: Interval = (-math.inf, math.inf)
+#: The most minima and maxima in a dim of which more than the signs is tried; each of them doubles the number of cases.
+_MOST_CASES = 3
 
 
 def never_negative(dim: Any, nonempty: bool = False) -> bool:
     """True if a dim (a sympy expression) is provably >= 0; ``nonempty``: for all sizes but 0."""
+    if len(dim.atoms(sympy.Min, sympy.Max)) > _MOST_CASES:
+        return bool(dim.is_nonnegative)
     if nonempty or fact_symbols(dim):
         dim = expanded(_counted(dim, nonempty))
     return _never_negative(dim)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import time
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 
 import fxlite as fx
 from fxlite.base.errors import ArgumentError, FxliteError, ShapeError, TraceError
@@ -244,3 +246,14 @@ def test_divisions_of_divisions_are_one() -> None:
             for more, by in steps:
                 expected = (expected + more) // by
             assert int(dim.subs(n, value)) == expected
+
+
+def test_a_proof_about_many_minima_takes_no_time() -> None:
+    """The sizes of a beam search: ``min(3, n * min(3, ...))``."""
+    size: Any = symbol("n", Facts(2))
+    n, before = size, time.process_time()
+    for _ in range(7):
+        size = n * sympy.Min(3, size)
+        assert shapes.at_least(size + 1, 0)
+        shapes.at_least(size, sympy.Min(3, size))
+    assert time.process_time() - before < 0.7

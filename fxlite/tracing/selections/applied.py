@@ -281,7 +281,7 @@ def _reshaped(m: Masked, shape: Any) -> Any:
     before = shapes.product(sizes[: m.before])
     what = f"reshape to ({', '.join('a computed size' if is_traced(s) else str(s) for s in shape)})"
     if len(computed) > 1 and m.ndim == 1:
-        return as_shape(m, shape)  # type: ignore[no-any-return]
+        return as_shape(m, shape)
     if not computed and (rows := _exact_quotient(shapes.product(shape), before, *sizes[m.before + m.mask.ndim :])):
         return _as_whole(m, rows, shape)
     if len(computed) != 1:

@@ -820,8 +820,13 @@ def open_mesh(*args: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _histogram(a: Masked, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     """np.histogram of selected elements: other elements are not counted and do not affect the bins."""
+    if not isinstance(a, Masked):
+        one = next(v for v in (bins, weights, *(range or ())) if isinstance(v, Masked))
+        raise one.refusal(
+            "np.histogram with bins or weights whose number is computed", "count integers: np.bincount(x)"
+        )
     if weights is not None:
         raise a.refusal("np.histogram with weights=")
     a = compact(a) if a.ndim == 1 and not a.before else a
