@@ -270,7 +270,7 @@ def basic_part(x: Any, items: list[Any], tracer: Tracer, masks: bool = False, ta
     advanced = [n for n, e in enumerate(entries) if e.is_advanced]
     masks_found = [e.value for e in entries if e.kind == "mask"]
     # beside a mask, a traced number drops its axis, as an int does
-    arrays = [e.value for e in entries if e.kind == "array" and not (masks_found and _rank(e.value) == 0)]
+    arrays = [e.value for e in entries if e.kind == "array" and not (masks_found and rank_of(e.value) == 0)]
     if masks_found and (arrays or len(masks_found) > 1):
         raise tracer.error(
             "a boolean mask beside other index arrays cannot be traced",
