@@ -630,7 +630,7 @@ def _combines_rows(node: Node) -> bool:
     if not shape or len(shape) - 1 in axes:
         return False
     rows = product(shape[axis] for axis in axes).constant
-    row = Index.of(shape[-1]).constant
+    row = product(shape[max(axes, default=-1) + 1 :]).constant
     return (rows is None or rows >= FEW_ROWS) and (row is None or row >= FEW_ROWS)
 
 

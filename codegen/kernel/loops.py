@@ -31,6 +31,7 @@ from fxlite.codegen.kernel.kernel_ir import (
 from fxlite.codegen.kernel.names import spelled
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.functions import COMBINATIONS
 from fxlite.scalar.index import Extremum, Given, Index, Quotient, Remainder, Value, Var, extremum, flatten
 from fxlite.types import dtypes
 
@@ -126,7 +127,8 @@ def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
 def collapse(
     space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Join adjacent loops if no address then needs a division; drop loops of extent 1."""
+    """Join adjacent loops if no address then needs a division; drop loops of extent 1, and reductions of one value."""
+    value = expr.transform(value, _of_one)
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
     if ones:
         value, store = expr.decided(expr.substitute_index(value, ones)), tuple(i.substitute(ones) for i in store)
@@ -144,6 +146,15 @@ def collapse(
                 value, store = new_value, new_store
         position -= 1
     return space, value, store
+
+
+def _of_one(node: Expr) -> Expr:
+    """The only value that a reduction has, in its place; other expressions as they are."""
+    if not isinstance(node, Reduction) or COMBINATIONS[node.kind].positions:
+        return node
+    if any(v.extent.constant != 1 for v in node.variables):
+        return node
+    return expr.cast(expr.substitute_index(node.body, {v: Index.of(0) for v in node.variables}), node.dtype)
 
 
 def _separable(value: Expr, first: Var, second: Var) -> bool:

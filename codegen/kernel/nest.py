@@ -485,22 +485,27 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
 # -- reductions ----------------------------------------------------------------------------------
 def _as_in_memory(node: Reduction) -> Reduction:
     """A reduction with a variable over axes that were joined divided into them, and with its variables ordered like
-    the axes in memory, outermost first. The order stays if positions are looked for, which it says, and if some load
-    has the last variable along its last axis."""
+    the axes in memory, outermost first. The order stays if positions are looked for, which it says, and if loads
+    differ in it and some load has the last variable along its last axis."""
     if any(v.extent.variables() & {*node.variables} for v in node.variables):
         return node
-    is_place = COMBINATIONS[node.kind].positions
     variables, body = node.variables, node.body
     for least in (2, LONG_LOOP):
         variables, body, _ = spread(node.variables, node.body, (), least)
         loads = [n for n in expr.walk(body) if isinstance(n, Load) and n.index]
-        is_ordered = is_place or any(variables[-1] in n.index[-1].variables() for n in loads)
-        if not is_ordered:
-            axis = {v: a for load in loads[:1] for a, i in enumerate(load.index) for v in i.variables()}
-            variables = tuple(sorted(variables, key=lambda v: axis.get(v, -1)))
+        orders = dict.fromkeys(_order_in_memory(load, variables) for load in loads)
+        is_ordered = len(orders) != 1 and any(variables[-1] in n.index[-1].variables() for n in loads)
+        if orders and not is_ordered and not COMBINATIONS[node.kind].positions:
+            variables = next(iter(orders))
         if (variables[-1].extent.constant or LONG_LOOP) >= LONG_LOOP:
             break
     return node if variables == node.variables else Reduction(node.dtype, node.kind, variables, body)
+
+
+def _order_in_memory(load: Load, variables: Sequence[Var]) -> tuple[Var, ...]:
+    """Loops in the order of the axes of a load, outermost first."""
+    axis = {v: a for a, i in enumerate(load.index) for v in i.variables()}
+    return tuple(sorted(variables, key=lambda v: axis.get(v, -1)))
 
 
 def _parts_of(node: Reduction) -> list[Reduction]:

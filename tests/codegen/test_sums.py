@@ -353,3 +353,24 @@ def test_blocks_of_short_rows() -> None:
         x = np.random.default_rng(1).standard_normal(shape).astype("f4")
         agree(lambda x: (x * x).sum((0, 2)), x)
         agree(lambda x: (x * x).sum((0, 2)), x, types=[f"f32[N,{shape[1]},{shape[2]}]"])
+
+
+def test_a_reduction_of_one_value_is_that_value() -> None:
+    """Loops around it are then vectorized, as if it were not there."""
+    x = np.random.default_rng(1).standard_normal((40, 1, 70)).astype("f4")
+    x[0, 0, :2] = -0.0, np.nan
+    for program in (lambda x: np.log(np.exp(x).sum(1)), lambda x: x.max(1) - x.mean(1), lambda x: (x > 0).any(1)):
+        agree(program, x)
+        text = "".join(fx.compile(program, x).sources.values())
+        assert "total" not in text[text.index("static void k0") : text.index("_workspace_bytes")]
+    agree(
+        lambda x: (x.astype("i1").sum(1), x.astype("f2").sum(1), x.argmax(1), x.prod((1,))), np.nan_to_num(x, posinf=3)
+    )
+
+
+def test_rows_of_several_axes_are_combined() -> None:
+    """The largest and the smallest of a middle axis: rows are what follows it, however short the last axis is."""
+    x = np.random.default_rng(1).standard_normal((5, 70, 7, 16, 2)).astype("f4")
+    agree(lambda x: np.ptp(x, 1), x)
+    text = "".join(fx.compile(lambda x: np.ptp(x, 1), x).sources.values())
+    assert text.count("total[lane]") >= 4, text
