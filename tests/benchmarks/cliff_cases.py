@@ -9,6 +9,7 @@ The same seed, kind and number give the same case.
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ import numpy as np
 
 KINDS = (
     *("contraction", "convolution", "attention", "pooling", "reduction", "normalization", "pointwise"),
-    *("view", "write"),
+    *("view", "view, reduced", "write"),
 )
 
 _ANY = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 50, 64, 65, 96, 100, 127, 128, 129, 197, 200, 255, 256, 257, 384)
@@ -529,6 +530,39 @@ def _views() -> None:
     )
 
 
+def _reduced_views() -> None:
+    """Each view before each reduction: what an op alone does fast may be slow in the order that a view gives."""
+    views = [
+        ("transposed", "x.T", "", "x=MN", "MN"),
+        ("reversed", "x[:, ::-1]", "x.flip(1)", "x=MN", "MN"),
+        ("rolled", "np.roll(x, 5, 1)", "x.roll(5, 1)", "x=MN", "MN"),
+        ("joined", "np.concatenate([x, y], 1)", "torch.cat([x, y], 1)", "x=MN y=MK", "MNK"),
+        ("joined, transposed", "np.concatenate([x, y], 0).T", "torch.cat([x, y], 0).T", "x=MN y=KN", "MNK"),
+        ("padded", "np.pad(x, ((0, 0), (2, 1)))", "T.pad(x, (2, 1))", "x=MN", "MN"),
+        ("repeated", "np.repeat(x, 3, 1)", "x.repeat_interleave(3, 1)", "x=MN", "MN"),
+        ("sliced", "x[:, 1::2]", "", "x=MV", "MV"),
+        ("gathered", "x[:, i]", "", "x=MN i=K<N", "MK"),
+        ("channels joined", "x.transpose(0, 3, 1, 2).reshape({B}, -1)", "", "x=BXYC", "BXYC"),
+        ("heads joined", "x.transpose(0, 2, 1, 3).reshape({B} * {T}, -1)", "", "x=BHTD", "BHTD"),
+        ("one channel", "x[:, None, :].reshape({M}, -1)", "", "x=MN", "MN"),
+    ]
+    reductions = [
+        ("sum", "{v}.sum()", ""),
+        ("sum of rows", "{v}.sum(1)", ""),
+        ("sum of columns", "{v}.sum(0)", ""),
+        ("largest of rows", "{v}.max(1)", "{v}.amax(1)"),
+        ("variance of rows", "{v}.var(1)", "{v}.var(1, correction=0)"),
+        ("place of the largest", "{v}.argmax(1)", ""),
+        ("softmax of rows", "F.softmax({v}, -1)", ""),
+    ]
+    for (view, text, torch, arrays, work), (name, reduced, by_torch) in itertools.product(views, reductions):
+        by_torch = (by_torch or reduced).replace("F.", "T.")
+        torch = torch or re.sub(r"transpose\((\d, \d, \d, \d)\)", r"permute(\1)", text)
+        fixed = "".join(sorted({*re.findall(r"{(\w)}", text)}))
+        numpy, peer = reduced.replace("{v}", text), by_torch.replace("{v}", torch)
+        _add("view, reduced", f"{view}, {name}", numpy, arrays, work, torch=peer, fixed=fixed, most=2e6)
+
+
 def added(out: Any, at: Any, values: Any) -> Any:
     """``out`` with values added at positions, once for each."""
     np.add.at(out, at, values)
@@ -573,6 +607,7 @@ for _make in (
     _normalizations,
     _pointwise,
     _views,
+    _reduced_views,
     _writes,
 ):
     _make()
