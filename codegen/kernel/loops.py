@@ -248,7 +248,7 @@ class Cut:
 
 def cut(space: Sequence[Var], value: Expr) -> Cut | None:
     """The loop to divide into parts, so that these need not test their position; None if there is none."""
-    choices = [c for n in expr.walk(value, (Reduction,)) for c in _asked(n)]
+    choices = [c for n in expr.walk(value) for c in _asked(n)]
     for variable in space:
         changes = [found for c in choices if (found := _changes(c, variable)) is not None]
         places = dict.fromkeys(b for bounds, _ in changes if not expr.run_time_values(bounds) for b in bounds)

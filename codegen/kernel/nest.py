@@ -189,7 +189,7 @@ class Nest:
             self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
             self._remember(node, found, level)
             return found
-        parts = _parts_of(reduced) if self.lanes and self.finite is None and id(node) not in self.kept else []
+        parts = self._parts_of(reduced) if self.lanes and self.finite is None and id(node) not in self.kept else []
         if parts:
             both = functools.reduce(functools.partial(combine, node.kind), [self._loops_of(p, level) for p in parts])
             total = fresh_local(both.dtype, "_a")
@@ -252,6 +252,20 @@ class Nest:
             if steps and all(step is not None and (step.constant or 0) < 0 for step in steps):
                 env[variable] = variable.extent - 1 - variable
         return replace(node, body=expr.substitute_index(node.body, env)) if env else node
+
+    def _parts_of(self, node: Reduction) -> list[Reduction]:
+        """The reductions of the parts of a long range, each with values of its own, as of what was joined from several
+        or rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
+        found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body)
+        if found is None or len(found.bounds) >= MOST_PARTS or (found.variable.extent.constant or LANES) < LANES:
+            return []
+        known = {id(n): self.bound[id(n)] for n in expr.walk(node.body, (Reduction,)) if id(n) in self.bound}
+        body = expr.transform(node.body, lambda n: n, known)  # each part reads what is computed before all of them
+        made: list[Reduction] = []
+        for within, part, _ in found.parts(found.starts, body, ()):
+            variables = tuple(within if v is found.variable else v for v in node.variables)
+            made.append(Reduction(node.dtype, node.kind, variables, part))
+        return made
 
     def _is_divided(self, node: Reduction, reduced: Reduction, first: Var) -> bool:
         """Whether threads share a reduction outside of all loops: it is long, or may be, and cannot fail."""
@@ -508,19 +522,6 @@ def _order_in_memory(load: Load, variables: Sequence[Var]) -> tuple[Var, ...]:
     return tuple(sorted(variables, key=lambda v: axis.get(v, -1)))
 
 
-def _parts_of(node: Reduction) -> list[Reduction]:
-    """The reductions of the parts of a long range, each with values of its own, as of what was joined from several or
-    rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
-    found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body)
-    if found is None or len(found.bounds) >= MOST_PARTS or (found.variable.extent.constant or LANES) < LANES:
-        return []
-    made: list[Reduction] = []
-    for within, body, _ in found.parts(found.starts, node.body, ()):
-        variables = tuple(within if v is found.variable else v for v in node.variables)
-        made.append(Reduction(node.dtype, node.kind, variables, body))
-    return made
-
-
 def neutral(kind: str, dtype: DType) -> Const:
     """The initial value of a reduction."""
     return expr.const(COMBINATIONS[kind].start(dtype), dtype)
@@ -563,7 +564,7 @@ def _is_contiguous(node: Reduction, inner: Nest) -> bool:
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
     steps = [step.constant for n in loads if (step := inner.place(n).coefficient(variable)) is not None]
-    near = any(step is not None and 0 < step <= MOST_APART for step in steps)
+    near = any(step is not None and 0 < abs(step) <= MOST_APART for step in steps)
     return near and not any(isinstance(s, Alloc) for s in inner.levels[-1])
 
 

@@ -253,7 +253,8 @@ def fill(
     place = space.index(variable)
     before, behind = space[:place], space[place + 1 :]
     row = product(v.extent for v in space[place:]).constant
-    is_reduced = any(isinstance(n, Reduction) for n in expr.walk(value))
+    reduced = [expr.free_variables(n) for n in expr.walk(value, (Reduction,)) if isinstance(n, Reduction)]
+    is_reduced = any(not free.isdisjoint(space[place:]) for free in reduced)
     is_row = not is_reduced and (variable is space[-1] or (row is not None and row <= SHORT_ROW))
     outer = nest.within(before if is_row else ())
     outer.is_shared = is_shared

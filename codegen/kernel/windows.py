@@ -475,7 +475,7 @@ def _window(reduction: Reduction, along: Var, shapes: Mapping[str, MultiIndex]) 
         return None
     sizes = [v.extent.constant or 0 for v in reduction.variables]
     small = 2 <= math.prod(sizes) <= MOST_ELEMENTS and sizes[-1] <= WINDOW_COLUMNS
-    if not _is_along(body, along, shapes, MOST_STEP if small else 1):
+    if not _is_along(body, along, shapes, MOST_STEP):
         return None
     beside = small and not _is_alone(body, conditions, along)
     column = reduction.variables[-1] if beside else None
