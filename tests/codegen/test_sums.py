@@ -336,6 +336,29 @@ def test_reversed_rolled_and_joined_rows(dtype: str) -> None:
         agree(program, x, types=[f"{fx.TensorType(x.shape, x.dtype).dtype}[N,300]"])
 
 
+def test_columns_of_parts_and_strides() -> None:
+    """They are summed side by side, and a softmax of parts computes its sums once for all of them."""
+    x = np.random.default_rng(4).standard_normal((60, 90)).astype("f4")
+    programs = [
+        lambda x: np.roll(x, 5, 1).sum(0),
+        lambda x: np.concatenate([x, x * 2], 1).max(0),
+        lambda x: x[:, 1::2].mean(0),
+        lambda x: np.pad(x, ((0, 0), (2, 40))).min(0),
+    ]
+    for program in programs:
+        agree(program, x)
+        agree(program, x, types=["f32[N,90]"])
+        agree(program, x, types=["f32[N,M]"])
+    for program in programs[:3]:
+        text = "".join(fx.compile(program, x="f32[60,90]").sources.values())
+        kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+        assert "[lane] " in kernel and "?" not in kernel, kernel
+    rolled = lambda x: np.exp(np.roll(x, 40, 1)) / np.exp(x).sum(1, keepdims=True)  # noqa: E731
+    agree(rolled, x)
+    text = "".join(fx.compile(rolled, x="f32[60,90]").sources.values())
+    assert text.count("lanes[16] = {0}") <= 2, text
+
+
 def test_what_is_rolled_is_cut() -> None:
     for program in (
         lambda x: np.roll(x, 1024).sum(),
