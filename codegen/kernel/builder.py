@@ -150,7 +150,9 @@ class Body:
             self._ints.add(name)
         else:
             self._ints.discard(name)
-        self._open[-1].append(Text((f"const {ctype} {name} = {value};",), declares=name))
+        made = Text((f"const {ctype} {name} = {value};",), declares=name)
+        if made not in self._open[-1]:  # two parts of a block may ask for the same number
+            self._open[-1].append(made)
         return symbol(name, like)
 
     def pointer(self, ctype: str, name: str, start: Pointer | str) -> Pointer:

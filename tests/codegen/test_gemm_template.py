@@ -597,6 +597,12 @@ def test_products_of_columns_are_stored_by_rows(batch: tuple[int, ...], tokens: 
     assert (f"m = {tokens}, n = {channels}, k = {tokens}" in text) == (channels > 15), text
 
 
+def test_long_products_of_two_batch_axes() -> None:
+    """The number of a matrix is asked for twice in one block: for its sums and for its copied rows."""
+    x = np.random.default_rng(1).standard_normal((3, 12500, 8, 2)).astype("f4")
+    agree(lambda x: x.swapaxes(1, 3) @ x.swapaxes(1, 3).swapaxes(-1, -2), x)
+
+
 def test_rows_pages_apart_are_copied_for_several_panels() -> None:
     """A single panel reads each of them once."""
     x = np.random.default_rng(0).normal(size=(40, 512))
