@@ -38,12 +38,12 @@ Shape: TypeAlias = tuple[Dim, ...]
 _OPTIONS = {"minimum": "min", "maximum": "max", "multiple_of": "multiple_of"}
 
 
-@checked
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """A tuple or list as a tuple, any other value as a tuple of one."""
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
+@checked
 def dims(
     names: str,
     *,

@@ -498,12 +498,6 @@ def perhaps_a_view(x: Any) -> Any:
     return y
 
 
-def values_for_a_mask(x: Any) -> Any:
-    y = x.copy()
-    y[x > 0] = x[:, 0][:2]
-    return y
-
-
 REFUSED = {
     into_broadcast: (TraceError, "read-only"),
     into_other_dtype: (TraceError, "i32"),
@@ -513,7 +507,6 @@ REFUSED = {
     unbuffered: (TraceError, "is traced for add"),
     larger_result: (TraceError, "does not fit"),
     perhaps_a_view: (TraceError, "may or may not"),
-    values_for_a_mask: (TraceError, "np.where"),
 }
 
 

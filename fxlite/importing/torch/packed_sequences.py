@@ -23,6 +23,7 @@ _CLOSED = 3e4
 class Lengths:
     """The sizes of the batches in a packed sequence: how long each sequence is (``lengths``), of how many steps."""
 
+    __iter__ = None  # because of __getitem__, a loop over it would otherwise go on until it fails
     device = torch.device("cpu")
 
     def __init__(self, lengths: Any, steps: Any) -> None:
