@@ -240,7 +240,8 @@ def _in_blocks_of_rows(
         cut -= 1
         terms *= order[cut].extent.constant or 1
     most = BLOCK // terms
-    if cut in (0, len(order)) or most < 2:
+    inside = [s for level in levels[max(cut - 1, 0) :] for s in level]
+    if cut in (0, len(order)) or most < 2 or not all(isinstance(s, (Let, Store)) for s in inside):
         return order, levels, body, cut
     outer = order[cut - 1]
     count = next((n for n in range(most, most // 2, -1) if (outer.extent % n).constant == 0), most)
