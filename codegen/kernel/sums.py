@@ -193,10 +193,10 @@ def sum_in_lanes(
     """Like `serial_sum`, if the innermost loop runs over contiguous memory: blocks of it are added in :data:`LANES`
     accumulators, which are then added to the wide total. ``moved`` is a function that replaces a variable in a
     statement."""
-    order, levels, body, cut = _in_blocks_of_rows(order, levels, body, moved)
+    is_repeated = may_repeat(order[-1].extent, len(order) == 1, levels[-1], body)
+    order, levels, body, cut = _in_blocks_of_rows(order, levels, body, is_repeated, moved)
     variable = order[-1]
     wide, total = Wide.of(computed), fresh_local(result, "_a")
-    is_repeated = may_repeat(variable.extent, len(order) == 1, levels[-1], body)
     lanes = Lanes.of(computed, variable.extent, is_repeated=is_repeated)
 
     def step(place: Index, target: Local) -> list[Stmt]:
@@ -231,17 +231,22 @@ def _in_blocks_of_rows(
     order: Sequence[Var],
     levels: Sequence[Sequence[Stmt]],
     body: Expr,
+    is_repeated: bool,
     moved: Callable[[Stmt, Mapping[Var, Index]], Stmt],
 ) -> tuple[Sequence[Var], Sequence[Sequence[Stmt]], Expr, int]:
-    """The loops of a sum, and the number of those around the ones that accumulators add before they are emptied, which
-    have at most :data:`BLOCK` terms: the loop over short rows becomes one over blocks of several rows."""
-    terms, cut = 1, len(order)
-    while cut and terms * (order[cut - 1].extent.constant or BLOCK + 1) <= BLOCK:
+    """The loops of a sum, and the number of those around the ones that accumulators add before they are emptied: each
+    then has as many numbers as of a block at most. The loop over short rows becomes one over blocks of several."""
+    size, cut, limit = order[-1].extent.constant, len(order) - 1, BLOCK // LANES
+    if size is None or size > BLOCK:
+        return order, levels, body, len(order)
+    left = 0 if is_repeated else size % LANES  # they have one accumulator
+    steps = max(size // LANES + (is_repeated and size % LANES > 0), left, 1)
+    while cut and steps * (order[cut - 1].extent.constant or limit + 1) <= limit:
         cut -= 1
-        terms *= order[cut].extent.constant or 1
-    most = BLOCK // terms
+        steps *= order[cut].extent.constant or 1
+    most = limit // steps
     inside = [s for level in levels[max(cut - 1, 0) :] for s in level]
-    if cut in (0, len(order)) or most < 2 or not all(isinstance(s, (Let, Store)) for s in inside):
+    if not cut or most < 2 or not all(isinstance(s, (Let, Store)) for s in inside):
         return order, levels, body, cut
     outer = order[cut - 1]
     count = next((n for n in range(most, most // 2, -1) if (outer.extent % n).constant == 0), most)

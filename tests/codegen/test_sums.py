@@ -378,6 +378,18 @@ def test_blocks_of_short_rows() -> None:
         agree(lambda x: (x * x).sum((0, 2)), x, types=[f"f32[N,{shape[1]},{shape[2]}]"])
 
 
+def test_short_rows_that_fill_no_vector_keep_the_bound() -> None:
+    """What is left of each row has one accumulator, which takes no more numbers than the others."""
+    for columns in (17, 24, 31, 33, 47, 500):
+        x = np.full((3000, 2, columns), 0.1, "f4")
+        function = fx.compile(lambda x: (x.sum((0, 2)), np.sin(x.astype("f8")).sum((0, 2))), x)
+        for found, of_sines, terms in zip(*function(x), x.swapaxes(0, 1)):
+            want = exact(terms.ravel())
+            assert abs(float(found) - want) <= bound(terms.size) * 2.0**-24 * want
+            want = exact(np.sin(terms.astype("f8")).ravel())
+            assert abs(float(of_sines) - want) <= (bound(terms.size) + 4) * 2.0**-53 * want
+
+
 def test_a_reduction_of_one_value_is_that_value() -> None:
     """Loops around it are then vectorized, as if it were not there."""
     x = np.random.default_rng(1).standard_normal((40, 1, 70)).astype("f4")
