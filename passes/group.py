@@ -700,7 +700,9 @@ def _reduces_columns(node: Node, found: Group) -> bool:
         return False
     places = [(index[-1].variables(), at) for index in indices for at in _reads_of(node, index)]
     apart = [
-        any(inner & i.variables() for i in at) and bool((at[-1].variables() - inner) & {*found.space})
+        not inner & at[-1].variables()
+        and any(inner & i.variables() for i in at)
+        and not at[-1].variables().isdisjoint(found.space)
         for inner, at in places
         if at
     ]

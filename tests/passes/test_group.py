@@ -256,3 +256,15 @@ def test_what_a_product_reads_is_not_computed_for_each_of_its_elements() -> None
         groups = group(passes.decompose(fx.symbolic_trace(gradient, *types)))
         (product,) = (found for found in groups if found.root.target.name == "matmul" and found is groups[-1])
         assert not [m for m in product.members if m.target.name in ("exp", "div")]
+
+
+def test_rows_of_joined_axes_are_not_stored_before_they_are_reduced() -> None:
+    """A norm of the features of each head reads rows that lie side by side: there is nothing to copy."""
+
+    def norm(x: Any) -> Any:
+        y = x.reshape(64, 8, 256).transpose(1, 0, 2).reshape(8, 64, 4, 64)
+        return (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+
+    agree(norm, np.random.default_rng(1).standard_normal((512, 256)).astype("f4"))
+    text = "".join(fx.compile(norm, x="f32[512,256]").sources.values())
+    assert len(re.findall(r"^static void k\d", text, re.MULTILINE)) == 1
