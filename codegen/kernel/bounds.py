@@ -18,11 +18,15 @@ from types import MappingProxyType
 from fxlite.codegen.kernel.ranges import Range, between
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, Reduction
-from fxlite.scalar.functions import COMBINATIONS
-from fxlite.scalar.index import Given, Index, Var, extremum
+from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
+from fxlite.scalar.index import Given, Index, Var, extremum, product
 from fxlite.types import dtypes
 
 _ZERO = expr.const(0, dtypes.int64)
+#: Rows from which on indices that all of them use are checked before them.
+FEW_ROWS = 4
+#: The most operations by which such an index is computed from what is read.
+CHEAP = 4
 
 
 def checked_before(
@@ -81,6 +85,75 @@ def checked_before(
     for end, node in highest:
         checks.append(CheckedIndex(dtypes.int64, expr.index_value(end), node.extent, node.where, guard))
     return value, expr.both(*(expr.apply("ge", check, _ZERO) for check in checks))
+
+
+def looked_up_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
+    """The value without checks of indices that are read from memory along the inner ones of the loops, as of columns
+    that are taken from every row, and the condition that all of them are in range, which is a loop of its own. TRUE if
+    there is none."""
+    orders: dict[int, tuple[Var, ...]] = {}  # of the checks in reductions: the loops around them, outermost first
+
+    def look(part: Expr, around: tuple[Var, ...]) -> None:
+        for node in expr.walk(part, (Reduction,)):
+            if isinstance(node, Reduction):
+                look(node.body, (*around, *node.variables))
+            elif isinstance(node, CheckedIndex):
+                orders.setdefault(id(node), around)
+
+    look(value, tuple(space))
+    found: list[tuple[CheckedIndex, list[Var]]] = []
+    replaced: dict[int, Expr] = {}
+
+    def decide(node: Expr) -> Expr:
+        if isinstance(node, Apply) and node.function == "ge" and id(node.args[0]) in replaced:
+            return expr.TRUE if _is_zero(node.args[1]) else node
+        if isinstance(node, (Load, CheckedIndex)) and node.guard is expr.TRUE:
+            node = replace(node, guard=None)
+        own = _read_again(node, orders.get(id(node), ()), len(space))
+        if not isinstance(node, CheckedIndex) or not own:
+            return node
+        if not any(_is_same_check(node, own, *other) for other in found):
+            found.append((node, own))
+        size = expr.index_value(node.extent)
+        from_end = expr.apply("lt", node.operand, _ZERO), expr.apply("add", node.operand, size)
+        made = expr.where(*from_end, node.operand)
+        replaced[id(made)] = made
+        return made
+
+    value = expr.transform(value, decide)
+    inside: list[Expr] = []
+    for node, own in found:
+        runs = expr.both(*(expr.less(0, v.extent) for v in space if v not in own))
+        body = expr.apply("ge", node if runs is expr.TRUE else replace(node, guard=runs), _ZERO)
+        inside.append(Reduction(body.dtype, "all", tuple(own), body))
+    return value, expr.both(*inside)
+
+
+def _read_again(node: Expr, order: Sequence[Var], depth: int) -> list[Var]:
+    """The loops along which an index is read that is then read again in each of several iterations of loops around
+    them; none for other expressions. The first ``depth`` loops are those over the result; others must run."""
+    if not isinstance(node, CheckedIndex) or node.guard is not None:
+        return []
+    free = expr.free_variables(node)
+    if not free <= set(order) or not _is_of_sizes(node.extent):
+        return []
+    parts = list(expr.walk(node.operand))
+    cost = sum(FUNCTIONS[n.function].cost for n in parts if isinstance(n, Apply))
+    if cost > CHEAP or any(isinstance(n, Reduction) for n in parts) or not any(isinstance(n, Load) for n in parts):
+        return []
+    own = [v for v in order if v in free]
+    outer = [v for v in order[: order.index(own[-1])] if v not in free] if own else []
+    inner = [v.extent for v in order[depth:] if v not in free]
+    if not all(_is_of_sizes(v.extent) for v in order) or not all(Index.of(0) < extent for extent in inner):
+        return []
+    times = product(v.extent for v in outer).constant
+    return own if outer and (times is None or times >= FEW_ROWS) else []
+
+
+def _is_same_check(one: CheckedIndex, own: Sequence[Var], other: CheckedIndex, its: Sequence[Var]) -> bool:
+    if [v.extent for v in own] != [v.extent for v in its]:
+        return False
+    return expr.is_same(one, other, {v: Index.of(w) for v, w in zip(its, own)})
 
 
 def check_key(node: Expr) -> tuple[object, ...] | None:

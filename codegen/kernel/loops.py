@@ -128,7 +128,7 @@ def collapse(
     space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
     """Join adjacent loops if no address then needs a division; drop loops of extent 1, and reductions of one value."""
-    value = expr.transform(value, _of_one)
+    value = expr.transform(value, of_one)
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
     if ones:
         value, store = expr.decided(expr.substitute_index(value, ones)), tuple(i.substitute(ones) for i in store)
@@ -148,11 +148,13 @@ def collapse(
     return space, value, store
 
 
-def _of_one(node: Expr) -> Expr:
+def of_one(node: Expr) -> Expr:
     """The only value that a reduction has, in its place; other expressions as they are."""
     if not isinstance(node, Reduction) or COMBINATIONS[node.kind].positions:
         return node
-    if any(v.extent.constant != 1 for v in node.variables):
+    extents = [v.extent.constant or 0 for v in node.variables]
+    is_same = expr.chooses(node.kind) and min(extents) > 0 and isinstance(node.body, Const)
+    if any(e != 1 for e in extents) and not is_same:
         return node
     return expr.cast(expr.substitute_index(node.body, {v: Index.of(0) for v in node.variables}), node.dtype)
 
@@ -246,9 +248,13 @@ class Cut:
         return expr.TRUE if behind == holds_behind else expr.FALSE
 
 
-def cut(space: Sequence[Var], value: Expr) -> Cut | None:
-    """The loop to divide into parts, so that these need not test their position; None if there is none."""
+def cut(space: Sequence[Var], value: Expr, at_guards: bool = False) -> Cut | None:
+    """The loop to divide into parts, so that these need not test their position; None if there is none. With
+    ``at_guards``, it is also divided where what is read begins and ends."""
     choices = [c for n in expr.walk(value) for c in _asked(n)]
+    if at_guards:
+        guards = [n.guard for n in expr.walk(value) if isinstance(n, Load) and n.guard is not None]
+        choices += [c for guard in guards for c in expr.conjuncts(guard)]
     for variable in space:
         changes = [found for c in choices if (found := _changes(c, variable)) is not None]
         places = dict.fromkeys(b for bounds, _ in changes if not expr.run_time_values(bounds) for b in bounds)

@@ -15,7 +15,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
-from fxlite.codegen.kernel.loops import LONG_LOOP, cut, fused, spread
+from fxlite.codegen.kernel.loops import LONG_LOOP, cut, fused, of_one, spread
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     COSTLY,
@@ -80,6 +80,7 @@ class Nest:
         self.lanes, self.finite = lanes, finite  # as for `schedule`
         self.kept: dict[int, tuple[str, MultiIndex]] = {}  # where the operand of a reduction is stored as well
         self.whole: set[int] = set()  # reductions that are not divided any more
+        self.variables_of: dict[str, frozenset[Var]] = {}  # of locals in place of what they hold: what that depends on
         self.ended: dict[int, tuple[int, int]] = {}  # by depth, which statements there compute the last reduction
         self.shapes = shapes or {}  # of buffers, if addresses may be inspected
         self.is_shared = True  # by threads
@@ -95,6 +96,9 @@ class Nest:
         chosen = _loads_in_choices(value)
         rewritten: dict[int, Expr] = {}
         free: dict[int, frozenset[Var]] = {}  # for every part, so that each is walked once
+        if self.variables_of:
+            locals_ = (n for n in expr.walk(value) if isinstance(n, Local) and n.name in self.variables_of)
+            free |= {id(n): self.variables_of[n.name] for n in locals_}
         expr.free_variables(value, free)
         here = len(self.order)
         for node in _outside_reductions(value):
@@ -181,17 +185,22 @@ class Nest:
 
     def _loops_of(self, node: Reduction, level: int) -> Expr:
         """Add the loops of a reduction."""
-        reduced = node
-        if self.shapes and id(node) not in self.kept:  # where operands are stored, the reduced variables say
-            reduced = self._ascending(joined(_as_in_memory(self._ascending(node)), self.shapes))
+        reduced, kept = node, self.kept.get(id(node))
+        if self.shapes and kept is None:
+            reduced = self._ascending(joined(_as_in_memory(self._ascending(node))[0], self.shapes))
+        elif self.shapes and kept is not None:  # where operands are stored, the reduced variables say
+            reduced, at = _as_in_memory(node, kept[1])
+            self.kept[id(reduced)] = kept = kept[0], at
+            self.keep.append(reduced)
         if self.lanes and self.finite is None and _is_searched_twice(reduced, self):
             found = fresh_local(dtypes.int64, "_where")
             self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
             self._remember(node, found, level)
             return found
-        parts = self._parts_of(reduced) if self.lanes and self.finite is None and id(node) not in self.kept else []
+        parts = self._parts_of(reduced) if self.lanes and self.finite is None else []
         if parts:
-            both = functools.reduce(functools.partial(combine, node.kind), [self._loops_of(p, level) for p in parts])
+            values = [self._loops_of(p, level) if isinstance(p, Reduction) else p for p in parts]
+            both = functools.reduce(functools.partial(combine, node.kind), values)
             total = fresh_local(both.dtype, "_a")
             self.levels[level].append(Let(total.name, both))
             self._remember(node, total, level)
@@ -208,8 +217,8 @@ class Nest:
             return divided
         inner = self.within(variables, level)
         body = inner.bind(reduced.body)
-        if id(node) in self.kept:
-            term, kept = fresh_local(body.dtype, "_t"), self.kept[id(node)]
+        if kept is not None:
+            term = fresh_local(body.dtype, "_t")
             inner.levels[-1] += [Let(term.name, body), Store(*kept, term)]
             body = term
         computed = node.body.dtype.compute
@@ -253,18 +262,30 @@ class Nest:
                 env[variable] = variable.extent - 1 - variable
         return replace(node, body=expr.substitute_index(node.body, env)) if env else node
 
-    def _parts_of(self, node: Reduction) -> list[Reduction]:
+    def _parts_of(self, node: Reduction) -> list[Expr]:
         """The reductions of the parts of a long range, each with values of its own, as of what was joined from several
         or rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
-        found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body)
+        at_guards = node.kind != "sum" or id(node) in self.kept  # else it has bounds
+        found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body, at_guards)
         if found is None or len(found.bounds) >= MOST_PARTS or (found.variable.extent.constant or LANES) < LANES:
             return []
-        known = {id(n): self.bound[id(n)] for n in expr.walk(node.body, (Reduction,)) if id(n) in self.bound}
-        body = expr.transform(node.body, lambda n: n, known)  # each part reads what is computed before all of them
-        made: list[Reduction] = []
-        for within, part, _ in found.parts(found.starts, body, ()):
+        before = [n for n in expr.walk(node.body, (Reduction,)) if isinstance(n, Reduction)]
+        before = [n for n in before if expr.free_variables(n).isdisjoint(node.variables)]
+        known = {id(n): self.bind(n) for n in before}  # by all parts together
+        for n in before:
+            local = known[id(n)]
+            assert isinstance(local, Local)
+            self.variables_of[local.name] = expr.free_variables(n)
+        body = expr.transform(node.body, lambda n: n, known)
+        made: list[Expr] = []
+        output, kept = self.kept.get(id(node), ("", ()))
+        for within, value, at in found.parts(found.starts, body, kept):
             variables = tuple(within if v is found.variable else v for v in node.variables)
-            made.append(Reduction(node.dtype, node.kind, variables, part))
+            part = Reduction(node.dtype, node.kind, variables, value)
+            if output:
+                self.kept[id(part)] = output, at
+                self.keep.append(part)
+            made.append(part if output or isinstance(value, Reduction) else of_one(part))
         return made
 
     def _is_divided(self, node: Reduction, reduced: Reduction, first: Var) -> bool:
@@ -368,6 +389,7 @@ class Nest:
             self.finite,
         )
         inner.checks, inner.kept, inner.whole = self.checks, self.kept, self.whole
+        inner.variables_of = self.variables_of
         return inner
 
     def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
@@ -497,15 +519,15 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
 
 
 # -- reductions ----------------------------------------------------------------------------------
-def _as_in_memory(node: Reduction) -> Reduction:
+def _as_in_memory(node: Reduction, store: MultiIndex = ()) -> tuple[Reduction, MultiIndex]:
     """A reduction with a variable over axes that were joined divided into them, and with its variables ordered like
-    the axes in memory, outermost first. The order stays if positions are looked for, which it says, and if loads
-    differ in it and some load has the last variable along its last axis."""
+    the axes in memory, outermost first; and where its operand is stored. The order stays if positions are looked for,
+    which it says, and if loads differ in it and some load has the last variable along its last axis."""
     if any(v.extent.variables() & {*node.variables} for v in node.variables):
-        return node
-    variables, body = node.variables, node.body
+        return node, store
+    variables, body, at = node.variables, node.body, store
     for least in (2, LONG_LOOP):
-        variables, body, _ = spread(node.variables, node.body, (), least)
+        variables, body, at = spread(node.variables, node.body, store, least)
         loads = [n for n in expr.walk(body) if isinstance(n, Load) and n.index]
         orders = dict.fromkeys(_order_in_memory(load, variables) for load in loads)
         is_ordered = len(orders) != 1 and any(variables[-1] in n.index[-1].variables() for n in loads)
@@ -513,7 +535,13 @@ def _as_in_memory(node: Reduction) -> Reduction:
             variables = next(iter(orders))
         if (variables[-1].extent.constant or LONG_LOOP) >= LONG_LOOP:
             break
-    return node if variables == node.variables else Reduction(node.dtype, node.kind, variables, body)
+    if expr.chooses(node.kind) and not store:  # the same numbers again change nothing
+        free = expr.free_variables(body)
+        read = tuple(v for v in variables if v in free or (v.extent.constant or 0) < 1)
+        variables = read or variables
+    if variables == node.variables:
+        return node, store
+    return Reduction(node.dtype, node.kind, variables, body), at
 
 
 def _order_in_memory(load: Load, variables: Sequence[Var]) -> tuple[Var, ...]:
@@ -654,44 +682,59 @@ _SEARCHED = 1024
 
 def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     """Whether the position of an extreme value is found by two reductions with lanes: there must be many numbers,
-    read in memory order, and no reduction among what they are computed from."""
-    if not COMBINATIONS[node.kind].positions or len(node.variables) > 1:
+    adjacent in memory or nearly so, and no reduction among what they are computed from."""
+    if not COMBINATIONS[node.kind].positions:
         return False
-    (variable,), parts, dtype = node.variables, list(expr.walk(node.body)), node.body.dtype
-    if (variable.extent.constant or LANES * 2) < LANES * 2:
-        return False
+    parts, dtype = list(expr.walk(node.body)), node.body.dtype
     if dtype.is_bool or dtype.is_complex or dtype.compute is not dtype:
         return False
-    loads = [n for n in parts if isinstance(n, Load) and n.index]
-    if not any(nest.place(load).coefficient(variable) == 1 for load in loads):
+    if any(isinstance(n, (Reduction, CheckedIndex)) for n in parts):
         return False
-    return not any(isinstance(n, (Reduction, CheckedIndex)) for n in parts)
+    count = product(v.extent for v in node.variables).constant
+    if _is_divisible(node, nest):
+        return (count or LANES * 2) >= LANES * 2
+    in_order, _ = _as_in_memory(Reduction(dtype, "max", node.variables, node.body))
+    along = in_order.variables[-1]
+    loads = [n for n in expr.walk(in_order.body) if isinstance(n, Load) and n.index]
+    steps = [step.constant or 0 for n in loads if (step := nest.place(n).coefficient(along)) is not None]
+    is_near = any(0 < abs(step) <= MOST_APART for step in steps)
+    return is_near and LANES * 2 <= (count or 0) < 2**31 and (along.extent.constant or 0) >= SHORT
+
+
+def _is_divisible(node: Reduction, nest: Nest) -> bool:
+    """Whether positions are looked for along one row of memory, which may be divided into parts."""
+    loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
+    return len(node.variables) == 1 and any(nest.place(n).coefficient(node.variables[0]) == 1 for n in loads)
 
 
 def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     """The position of an extreme value (:func:`_is_searched_twice`): first the part that contains it, then the first
     place in that part where it, or a NaN, is."""
-    (variable,), kind = node.variables, "max" if COMBINATIONS[node.kind].function == "gt" else "min"
-    extent, dtype = variable.extent, node.body.dtype
+    kind, dtype = "max" if COMBINATIONS[node.kind].function == "gt" else "min", node.body.dtype
+    extent, first = product(v.extent for v in node.variables), Index.of(0)
+    most = _SEARCHED if _is_divisible(node, nest) else extent.constant or _SEARCHED
+    is_whole = (extent.constant or most + 1) <= most
 
-    def of_part(statements: list[Stmt], first: Index) -> tuple[Var, Expr]:
-        here = expr.fresh_var(named(statements, extremum("min", Index.of(_SEARCHED), extent - first), "_count"))
-        return here, expr.substitute_index(node.body, {variable: first + here})
+    def of_part(statements: list[Stmt], first: Index) -> tuple[tuple[Var, ...], Expr]:
+        if is_whole:
+            again = {v: expr.fresh_var(v.extent) for v in node.variables}
+            env = {v: Index.of(here) for v, here in again.items()}
+            return tuple(again.values()), expr.substitute_index(node.body, env)
+        here = expr.fresh_var(named(statements, extremum("min", Index.of(most), extent - first), "_count"))
+        return (here,), expr.substitute_index(node.body, {node.variables[0]: first + here})
 
-    if (extent.constant or _SEARCHED + 1) <= _SEARCHED:
-        first, (here, value) = Index.of(0), of_part(nest.levels[level], Index.of(0))
-        best: Expr = nest.bind(Reduction(dtype, kind, (here,), value))
+    if is_whole:
+        best: Expr = nest.bind(Reduction(dtype, kind, *of_part(nest.levels[level], first)))
     else:
         block = Var(fresh_local(dtypes.int64, "_block").name, extent)
         inner = nest.within([block], level)
-        here, value = of_part(inner.levels[-1], Index.of(block))
-        found = inner.bind(Reduction(dtype, kind, (here,), value))
+        found = inner.bind(Reduction(dtype, kind, *of_part(inner.levels[-1], Index.of(block))))
         best, start = fresh_local(dtype, "_best"), fresh_local(dtypes.int64, "_part")
         chooses = Assign(best, found), Assign(start, expr.index_value(block))
         nest.levels[level] += [
             Alloc(best.name, dtype, neutral(kind, dtype)),
             Alloc(start.name, dtypes.int64, expr.const(0, dtypes.int64)),
-            For(block, (*inner.levels[-1], If(is_better(node.kind, found, best), chooses)), "serial", _SEARCHED),
+            For(block, (*inner.levels[-1], If(is_better(node.kind, found, best), chooses)), "serial", most),
         ]
         inner._forget_inside(level)
         nest.depths.update(inner.depths)
@@ -703,9 +746,10 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
         nest.levels[level].append(Let(limit.name, _limit(kind, best)))
         is_best = expr.apply("logical_not", expr.apply("le" if kind == "max" else "ge", value, limit))
     # a place after the last one, not the neutral number: for that GCC makes a branch of the choice
-    place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (Index.of(here), _SEARCHED))
-    within = Reduction(dtypes.int32, "min", (here,), expr.apply("where", is_best, place, behind))
-    return expr.apply("add", expr.index_value(first), expr.cast(nest.bind(within), dtypes.int64))
+    place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (place_in_order(here), Index.of(most)))
+    within = Reduction(dtypes.int32, "min", here, expr.apply("where", is_best, place, behind))
+    where = expr.cast(nest.bind(within), dtypes.int64)
+    return where if is_whole else expr.apply("add", expr.index_value(first), where)
 
 
 def _limit(kind: str, best: Expr) -> Expr:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.bounds import checked_before, is_in_range, place_key
+from fxlite.codegen.kernel.bounds import checked_before, is_in_range, looked_up_before, place_key
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -105,9 +105,12 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     is_inside: Expr = expr.TRUE
     if lanes:  # on a GPU each thread makes its own checks
         value, is_inside = checked_before(value, space, _ranges(group))
+        value, are_inside = looked_up_before(value, space)
+        if are_inside is not expr.TRUE:
+            checks = Nest((), shapes=shapes)
+            is_inside = checks.bind(expr.both(is_inside, are_inside))
+            before += checks.levels[0]
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
-    if lanes:
-        value = _computed_once(nest, space, value, store, output)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
     if body is None and lanes and not has_parts:
         body = rows_of_functions(space, value, store, output.name, nest)
@@ -126,11 +129,12 @@ def _ranges(group: Group) -> Callable[[Load], Range | None]:
     return ranges_of({buffer_name(node): node for node in group.reads})
 
 
-def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: Buffer) -> Expr:
+def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: str) -> Expr:
     """Handle terms of a sum along a row from which each element of the row is computed, such as the exponentials of
     softmax: the loop that sums them also stores them, and the next loop reads them. Nothing else may be read along the
-    row, because it could be in the same memory."""
-    if not space or output.dtype is not output.dtype.compute:
+    row, because it could be in the same memory. The loops that compute the value have to follow at once: ``nest`` knows
+    the sum as this object."""
+    if not space or value.dtype is not value.dtype.compute or any(_is_from(n, output) for n in expr.walk(value)):
         return value
     row = space[-1]
     for total in (n for n in expr.walk(value) if isinstance(n, Reduction)):
@@ -142,17 +146,22 @@ def _computed_once(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIn
         parts = list(expr.walk(body))
         cost = sum(FUNCTIONS[n.function].cost for n in parts if isinstance(n, Apply))
         is_everywhere = isinstance(body, Apply) and body.function not in ("where", "mul")  # they divide the range
-        if body.dtype is not output.dtype or cost < WORTH_STORING or not is_everywhere:
+        if body.dtype is not value.dtype or cost < WORTH_STORING or not is_everywhere:
             continue
         env = {variable: Index.of(row)}
         same = [n for n in expr.walk(value, (Reduction,)) if expr.is_same(n, body, env)]
-        kept = Load(output.dtype, output.name, store)
+        kept = Load(value.dtype, output, store)
         made = expr.transform(value, lambda n: kept if any(n is s for s in same) else n)  # noqa: B023
         left = [n for n in expr.walk(made, (Reduction,)) if isinstance(n, Load) and row in expr.free_variables(n)]
         if same and all(n is kept for n in left):
-            nest.kept[id(total)] = output.name, tuple(i.substitute({row: Index.of(variable)}) for i in store)
+            nest.kept[id(total)] = output, tuple(i.substitute({row: Index.of(variable)}) for i in store)
+            nest.keep.append(total)
             return made
     return value
+
+
+def _is_from(node: Expr, buffer: str) -> bool:
+    return isinstance(node, Load) and node.buffer == buffer
 
 
 def _in_tables(nest: Nest, space: Sequence[Var], value: Expr) -> Expr:
@@ -244,7 +253,10 @@ def fill(
             return
         found = cut_rows(space, value) if nest.lanes else None
     if found is None:
-        space, elements = beside(space, value, store, nest.shapes) if nest.lanes else (space, [(store, value)])
+        elements = [(store, value)]
+        if nest.lanes:
+            value = _computed_once(nest, (*nest.order, *space), value, store, output)
+            space, elements = beside(space, value, store, nest.shapes)
         inner = nest.within(space)
         inner.is_shared = is_shared
         nest.add(inner, [Store(output, at, inner.bind(element)) for at, element in elements])

@@ -651,19 +651,30 @@ def is_zero_where_equal(condition: Expr) -> Index | None:
 
 
 def is_same(one: Expr, other: Expr, env: Mapping[Any, Any]) -> bool:
-    """Whether an expression is provably another one with loop variables replaced. Reductions and checked indices
-    count as the same only if they are the same object."""
+    """Whether an expression is provably another one with loop variables replaced. Reductions count as the same only
+    if they are the same object."""
     if type(one) is not type(other) or one.dtype is not other.dtype:
         return False
-    if one is other or isinstance(one, (Reduction, CheckedIndex)):
+    if one is other or isinstance(one, Reduction):
         return one is other and not free_variables(one) & env.keys()
+    guard: Any = getattr(one, "guard", None)
+    same: Any = getattr(other, "guard", None)
+    if (guard is None) != (same is None) or not (guard is None or is_same(guard, same, env)):
+        return False
+    if isinstance(one, CheckedIndex):
+        assert isinstance(other, CheckedIndex)
+        if one.where != other.where or one.extent != other.extent.substitute(env):
+            return False
     if isinstance(one, (Load, Local)):
         assert isinstance(other, (Load, Local))
         name = "buffer" if isinstance(one, Load) else "name"
-        moved = tuple(i.substitute(env) for i in other.index)
-        if getattr(one, name) != getattr(other, name) or one.index != moved:
+        values = run_time_values(one.index), run_time_values(other.index)
+        if getattr(one, name) != getattr(other, name) or len(values[0]) != len(values[1]):
             return False
-        return getattr(one, "guard", None) is getattr(other, "guard", None) is None
+        if not all(is_same(a.expr, b.expr, env) for a, b in zip(*values)):
+            return False
+        moved = tuple(i.substitute({**env, **{b: Index.of(a) for a, b in zip(*values)}}) for i in other.index)
+        return one.index == moved
     if isinstance(one, IndexValue):
         assert isinstance(other, IndexValue)
         return one.index == other.index.substitute(env)

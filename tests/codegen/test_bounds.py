@@ -245,3 +245,48 @@ def test_neighbours_on_a_torus_need_no_division(sizes: tuple[int, int]) -> None:
     module = fx.symbolic_trace(neighbours_on_a_torus, "f64[N+2,M+2]", loops="keep")
     (text,) = (t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
     assert "fx_mod" not in text and "fx_index(" not in text
+
+
+# -- indices that all rows use ---------------------------------------------------------------------
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def columns(x: Any, k: Any) -> Any:
+    return x[:, k]
+
+
+def sums_of_columns(x: Any, k: Any) -> Any:
+    return x[:, k].sum(1), x[:, k].max(1), softmax(x[:, k]), (x[:, k] * x[:, k + 1]).sum(1)
+
+
+def pairs(x: Any, k: Any) -> Any:
+    return x[:, :, None][:, k, k - k]
+
+
+COLUMNS = np.array([3, -1, 0, 4, 2, -5] * 7)
+
+
+@pytest.mark.parametrize("program", [columns, sums_of_columns, pairs])
+@pytest.mark.parametrize("types", [("f32[40,70]", "i64[42]"), ("f32[N,70]", "i64[K]"), ("f32[N,M]", "i64[K]")])
+def test_columns_that_every_row_reads_are_checked_once(program: Any, types: tuple[str, ...]) -> None:
+    x = numbers(40, 70).astype("f4")
+    agree(program, x, COLUMNS, types=types)
+    compiled = fx.compile(program, *types, threads=1)
+    text = "".join(t for name, t in compiled.sources.items() if name.endswith(".c"))
+    kernels = text[text.index("static void k") : text.index("_run(")]
+    in_rows = [line for line in kernels.splitlines() if "fx_index(" in line and line.startswith(" " * 12)]
+    assert "fx_index(" in kernels and not in_rows, kernels
+    for wrong in (70, -71, 2**40):
+        k = COLUMNS.copy()
+        k[17] = wrong
+        for rung in ("kernel", "c"):
+            with pytest.raises(IndexError, match=r"out of bounds|out of range"):
+                RUNGS[rung](fx.symbolic_trace(program, *types))((x, k))
+
+
+def test_nothing_is_looked_up_for_no_rows() -> None:
+    x = np.zeros((0, 70), "f4")
+    agree(columns, x, COLUMNS, types=("f32[N,70]", "i64[K]"))
+    agree(columns, numbers(3, 70), COLUMNS[:0], types=("f64[N,70]", "i64[K]"))

@@ -111,3 +111,33 @@ def test_integers_divided_by_constants(dtype):
     compiled = fx.compile(quotients, inputs={"x": f"{dtype}[N]"}, threads=1)
     for ours, numpy in zip(compiled(x), quotients(x), strict=True):
         assert ours.tolist() == numpy.tolist()
+
+
+#: Places of extremes among numbers that do not lie side by side in the order in which they are counted.
+ORDERS = {
+    "joined heads": lambda x: x.reshape(4, 30, 8, 32).transpose(0, 2, 1, 3).reshape(4, 8, 960).argmax(2),
+    "joined heads, least": lambda x: x.reshape(8, 60, 4, 16).transpose(0, 2, 1, 3).reshape(8, 4, -1).argmin(-1),
+    "repeated": lambda x: np.repeat(x, 3, 1).argmax(1),
+    "tiled": lambda x: np.tile(x, (1, 2)).argmin(1),
+    "reversed": lambda x: x[:, ::-1].argmax(1),
+    "every second": lambda x: x[:, 1::2].argmin(1),
+    "of a matrix": lambda x: x.T.argmax(),
+    "of several axes": lambda x: x.reshape(4, 60, 128).transpose(0, 2, 1).reshape(4, -1).argmax(1),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1"])
+def test_places_in_another_order(name: str, dtype: str) -> None:
+    """Numbers are searched in the order of memory, and the first place is the first one in the order of the array."""
+    ties = np.random.default_rng(5).integers(0, 40, (240, 128)).astype(dtype)
+    agree(ORDERS[name], ties)
+    if np.dtype(dtype).kind == "f":
+        for special in (np.nan, np.inf, -np.inf):
+            some = np.where(ties == 7, special, ties).astype(dtype)
+            agree(ORDERS[name], some)
+            agree(ORDERS[name], np.full_like(ties, special))
+    text = "".join(
+        fx.compile(ORDERS[name], x=f"{fx.TensorType((240, 128), np.dtype(dtype)).dtype}[240,128]").sources.values()
+    )
+    assert "where = -1" not in text[text.index("static void k") : text.index("_check(void)")]

@@ -186,6 +186,7 @@ SOFTMAX: dict[str, tuple[Any, int]] = {
     "by hand": (lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), 1),
     "its terms twice": (lambda x: np.exp(x) * 2 + np.exp(x) / np.exp(x).sum(-1, keepdims=True), 1),
     "beside its operand": (lambda x: x * fx.ops.softmax(x, -1), 2),  # x may lie where the result does
+    "of gathered columns": (lambda x: fx.ops.softmax(x[:, np.arange(x.shape[1]) * 3 % 5], -1), 1),
     "of a part": (lambda x: np.exp(x[:, 1:]) / np.exp(x).sum(-1, keepdims=True), 2),
 }
 
@@ -203,6 +204,14 @@ def test_exponentials_of_repeated_and_reversed_rows() -> None:
         lambda x: softmax(np.broadcast_to(x[3], (5, 16))),
         lambda x: softmax(np.flip(x, 1)),
         lambda x: softmax(np.flip(x.T, 1)),
+        lambda x: softmax(np.roll(x, 3, 0) * 2),
+        lambda x: softmax(np.roll(x.T, 3, 0) * 2),
+        lambda x: softmax(np.pad(x.T, ((0, 0), (2, 3)))),
+        lambda x: softmax(np.pad(x, ((1, 0), (2, 3)), constant_values=-7)),
+        lambda x: softmax(np.concatenate([np.zeros((16, 3), x.dtype), x.T, np.ones((16, 1), x.dtype)], 1)),
+        lambda x: softmax(np.repeat(x.T, 2, 1)),
+        lambda x: softmax(np.repeat(x.T, 3, 1)[:, 1:]),
+        lambda x: softmax(x.T[:, np.arange(60) * 7 % 40]),
         lambda x: softmax(np.roll(x.T, 3, 1)),
         lambda x: softmax(x.reshape(5, 8, 16).transpose(2, 1, 0).reshape(16, 40)),
     ):
@@ -357,6 +366,29 @@ def test_columns_of_parts_and_strides() -> None:
     agree(rolled, x)
     text = "".join(fx.compile(rolled, x="f32[60,90]").sources.values())
     assert text.count("lanes[16] = {0}") <= 2, text
+
+
+def test_padding_is_not_asked_for_in_rows() -> None:
+    """The largest of padded rows, and the exponentials of them, are those of three parts."""
+    x = np.random.default_rng(6).standard_normal((9, 150)).astype("f4")
+    softmax = lambda x: fx.ops.softmax(np.pad(x, ((0, 0), (1, 2))), -1)  # noqa: E731
+    for program in (
+        lambda x: np.pad(x, ((0, 0), (3, 2))).max(1),
+        lambda x: np.pad(x, ((0, 0), (0, 9))).prod(1),
+        softmax,
+    ):
+        agree(program, x)
+        agree(program, x, types=["f32[N,150]"])
+        agree(program, x, types=["f32[9,M]"])
+        text = "".join(fx.compile(program, x="f32[9,150]").sources.values())
+        kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+        assert "lane < 16" in kernel and "? v[" not in kernel and "lane - " not in kernel, kernel
+
+
+def test_the_largest_of_repeated_numbers_is_that_of_the_numbers() -> None:
+    text = "".join(fx.compile(lambda x: np.repeat(x, 4, 1).max(1), x="f32[90,64]").sources.values())
+    kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+    assert "< 4;" not in kernel.replace("lane < 4;", ""), kernel
 
 
 def test_what_is_rolled_is_cut() -> None:
