@@ -149,6 +149,8 @@ FEW_ROWS = 8
 PAGE = 4096
 #: Fewer elements are not copied into another order before they are reduced.
 FEW_ELEMENTS = 4096
+#: Elements of the longest rows that a kernel reduces side by side, with one row in each lane of a vector.
+SHORT_ROW = 32
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
 
@@ -698,6 +700,8 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     row, size = Index.of(node.type.shape[-1]).constant, product(node.type.shape).constant
     if (row is not None and row < FEW_ROWS) or (size is not None and size < FEW_ELEMENTS):
         return False
+    if row is not None and row <= SHORT_ROW and found.space and found.space[-1].extent.constant == row:
+        return False  # rows that are adjacent in memory are computed side by side
     places = [(index[-1].variables(), at) for index in indices for at in _reads_of(node, index)]
     apart = [
         not inner & at[-1].variables()

@@ -363,10 +363,12 @@ class CPrinter:
         (inner,) = s.body
         assert isinstance(inner, For)
         (copied,) = inner.body
-        assert isinstance(copied, (Assign, Store)) and isinstance(copied.value, Load)
-        load = copied.value
-        dtype = self.dtypes[load.buffer]
-        source, begin = flatten(load.index, self.shapes[load.buffer]), {s.var: Index.of(0), inner.var: Index.of(0)}
+        assert isinstance(copied, (Assign, Store)) and isinstance(copied.value, (Load, Local))
+        load, begin = copied.value, {s.var: Index.of(0), inner.var: Index.of(0)}
+        if isinstance(load, Load):
+            dtype, source, name = self.dtypes[load.buffer], flatten(load.index, self.shapes[load.buffer]), load.buffer
+        else:
+            dtype, source, name = load.dtype, load.index[0], load.name
         if isinstance(copied, Store):
             kind, target = self.dtypes[copied.buffer], flatten(copied.index, self.shapes[copied.buffer])
             to = f"&{copied.buffer}[{self.index(target.substitute(begin))}]"
@@ -376,7 +378,7 @@ class CPrinter:
             return ""
         steps = (source.coefficient(s.var), target.coefficient(inner.var))
         row, pitch = (self.bare(step or Index.of(0)) for step in steps)
-        start = f"&{load.buffer}[{self.index(source.substitute(begin))}]"
+        start = f"&{name}[{self.index(source.substitute(begin))}]"
         return (
             f"copy_transposed_{dtype.c_name}({self.bare(s.var.extent)}, {self.bare(inner.var.extent)}, "
             f"{start}, {row}, {to}, {pitch});"

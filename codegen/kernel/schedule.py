@@ -41,7 +41,7 @@ from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
 from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares, named
-from fxlite.codegen.kernel.transposes import transposed_rows
+from fxlite.codegen.kernel.transposes import rows_side_by_side, transposed_rows
 from fxlite.codegen.kernel.windows import window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import counted_from_start, parts_of_update
@@ -112,6 +112,10 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
             before += checks.levels[0]
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
+    if body is None and lanes and not has_parts and finite is None:
+        own = Nest((), shapes=shapes)
+        once = _computed_once(own, space, value, store, output.name)
+        body = rows_side_by_side(space, once, store, output.name, own)
     if body is None and lanes and not has_parts:
         body = rows_of_functions(space, value, store, output.name, nest)
     if body is None:

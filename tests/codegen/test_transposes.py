@@ -113,3 +113,50 @@ def test_a_few_elements_side_by_side_are_taken_apart_block_by_block(shape: tuple
 
 def _text(program: Any, x: np.ndarray) -> str:
     return emit(optimize(fx.symbolic_trace(program, x), False, templates.claims)[0]).functions
+
+
+# -- short rows side by side -----------------------------------------------------------------------
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def log_softmax(x: Any) -> Any:
+    e = x - x.max(-1, keepdims=True)
+    return e - np.log(np.exp(e).sum(-1, keepdims=True))
+
+
+#: Rows that are reduced, of arrays of a few columns.
+SHORT_ROWS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda x: softmax(x),
+    "of a transposed matrix": lambda x: softmax(np.ascontiguousarray(x.T).T * 2),
+    "logarithms": lambda x: log_softmax(x),
+    "with weights of columns": lambda x: softmax(x * np.arange(1, x.shape[-1] + 1, dtype=x.dtype)) * x,
+    "with weights of rows": lambda x: softmax(x * x[..., :1]) + x.sum(-1, keepdims=True),
+    "masked": lambda x: softmax(np.where(x > 0, x, -np.inf)),
+}
+
+
+@pytest.mark.parametrize("name", SHORT_ROWS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2"])
+@pytest.mark.parametrize("shape", [(64, 3), (100, 10), (3, 70, 5), (129, 31), (65, 16), (1000, 2)])
+def test_short_rows(name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(8).standard_normal(shape).astype(dtype)
+    x[0] = 3.0
+    if name == "masked":
+        x[..., 0] = 1.0
+    agree(SHORT_ROWS[name], x)
+    if dtype == "f4":
+        agree(SHORT_ROWS[name], x, types=[f"f32[{','.join(('N', *map(str, shape[1:])))}]"])
+
+
+def test_short_rows_are_computed_side_by_side() -> None:
+    for name, program in SHORT_ROWS.items():
+        text = "".join(fx.compile(program, x="f32[3000,10]").sources.values())
+        kernel = text[text.index("_softmax(") if "_softmax(" in text else text.index("static void k") :]
+        assert "lane < 32" in kernel, f"{name}: {kernel}"
+    for program in (lambda x: x / x.sum(1, keepdims=True), lambda x: x.sum(1)):  # to move them would take longer
+        text = "".join(fx.compile(program, x="f32[3000,10]").sources.values())
+        assert "tile" not in text[text.index("static void k") : text.index("_check(void)")]
+    columns = "".join(fx.compile(lambda x: softmax(x.T), x="f32[10,3000]").sources.values())
+    assert "k1" not in columns and columns.count("copy_transposed_float(count") == 0  # they are read in place
