@@ -38,6 +38,8 @@ from fxlite.types import dtypes
 # -- spread ----------------------------------------------------------------------------------------
 #: Sizes from which on a loop is worth being one of its own.
 LONG_LOOP = 8
+#: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
+SHORT = 4
 
 
 def spread(
@@ -64,7 +66,7 @@ def beside(
 ) -> tuple[tuple[Var, ...], list[tuple[MultiIndex, Expr]]]:
     """The last loop with as many elements in each iteration as addresses divide it by, if these are few, as where
     each element of a row is repeated: a vector is then read whole. In each iteration the values are stored."""
-    count = _few_parts(value, space[-1]) if space else 0
+    count = _few_parts(value, space[-1]) if space and not is_guarded(value) else 0
     if not count or (space[-1].extent % count).constant != 0 or is_flat(value, space[-1], shapes):
         return space, [(store, value)]
     loop, found = expr.fresh_var(space[-1].extent // count, "v"), []
@@ -73,6 +75,20 @@ def beside(
         there = tuple(i.substitute(env) for i in store)
         found.append((there, expr.decided(expr.substitute_index(value, env))))
     return (*space[:-1], loop), found
+
+
+def is_guarded(value: Expr) -> bool:
+    """Whether something is loaded only where a guard holds. GCC before 12.4 and 13.3 makes wrong SIMD code of several
+    such loads beside each other that are stored in one iteration (its bug 114375)."""
+    return any(isinstance(n, Load) and n.guard is not None for n in expr.walk(value))
+
+
+def is_stored_at_once(space: Sequence[Var], value: Expr) -> bool:
+    """Whether a vectorized loop stores several elements in an iteration: the last loop is short, or `beside` divides
+    it."""
+    if len(space) > 1 and (space[-1].extent.constant or SHORT + 1) <= SHORT:
+        return True
+    return bool(space) and _few_parts(value, space[-1]) > 0
 
 
 def uneven(space: tuple[Var, ...], value: Expr) -> Cut | None:

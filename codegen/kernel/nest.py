@@ -15,7 +15,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
-from fxlite.codegen.kernel.loops import LONG_LOOP, cut, fused, of_one, spread
+from fxlite.codegen.kernel.loops import LONG_LOOP, SHORT, cut, fused, is_guarded, of_one, spread
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     COSTLY,
@@ -47,8 +47,6 @@ from fxlite.types.dtypes import DType
 
 #: Numbers from which a reduction of short rows has an accumulator for each place in a row.
 SHORT_ROWS = 16
-#: Iterations up to which the innermost loop is unrolled in the one around it, which is vectorized.
-SHORT = 4
 #: Elements of memory from one number of a reduction to the next, up to which several are added at once.
 MOST_APART = 4
 #: Bytes of accumulators for a maximum of many floats, a step of which takes several cycles, since a NaN counts: four
@@ -423,7 +421,7 @@ class Nest:
         in_vectors = count - 1 if is_flat[-1] else count
         if count - start > 1 and is_flat[-1] and is_flat[-2]:
             is_short = (self.order[-1].extent.constant or LANES) <= SHORT
-            in_vectors -= is_short
+            in_vectors -= is_short and not any(is_guarded(e) for s in self.levels[-1] for e in expressions(s))
         body: list[Stmt] = []
         for depth in range(count - 1, start - 1, -1):
             body = [*self.levels[depth + 1], *body]

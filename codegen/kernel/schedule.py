@@ -35,7 +35,17 @@ from fxlite.codegen.kernel.kernel_ir import (
     fresh_local,
     statements,
 )
-from fxlite.codegen.kernel.loops import beside, collapse, cut, cut_rows, rename, spread, uneven
+from fxlite.codegen.kernel.loops import (
+    beside,
+    collapse,
+    cut,
+    cut_rows,
+    is_guarded,
+    is_stored_at_once,
+    rename,
+    spread,
+    uneven,
+)
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, dims_of, lower
 from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
@@ -249,7 +259,10 @@ def fill(
     becomes a loop of its own: inside the same outer loops if rows are short and can be written at once, otherwise
     inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
     of a GPU share one loop."""
-    found = (cut(space, value) or uneven(space, value)) if nest.lanes else None
+    found = None
+    if nest.lanes:
+        at_guards = is_guarded(value) and is_stored_at_once(space, value)
+        found = cut(space, value, at_guards) or uneven(space, value)
     if found is None:
         rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
         if rows is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,3 +69,23 @@ def test_narrow_images_are_resized_by_tables(mode: str) -> None:
     x = np.random.default_rng(3).standard_normal((2, 8, 6, 7)).astype("f4")
     agree(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x, rungs=("kernel", "c"))
     assert "of_place" in _text(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x="f32[2,8,6,7]")
+
+
+def test_loads_with_guards_are_not_stored_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GCC before 12.4 and 13.3 makes wrong SIMD code of such loops (its bug 114375), at -O3 alone: padded images of
+    two channels, joined, rolled or repeated."""
+    monkeypatch.setenv("FXLITE_CFLAGS", "")
+    pads = [(0, 0), (2, 3), (0, 0)]
+    programs: list[Callable[..., Any]] = [
+        lambda x: np.concatenate([np.pad(x, pads), np.pad(x, pads) * 2], 1),
+        lambda x: np.roll(np.pad(x, pads), 3, 1),
+        lambda x: np.stack([np.pad(x, pads)[:, :-1], np.pad(x, pads)[:, 1:]], 3).reshape(len(x), -1),
+        lambda x: np.repeat(np.pad(x[:, :, 0], [(0, 0), (1, 2)]), 2, 1),
+        lambda x: np.pad(x, pads).reshape(len(x), -1, 4)[:, :, ::-1] * 3,
+    ]
+    for dtype, channels in itertools.product(("f4", "f8", "i8"), (2, 3, 4)):
+        x = (np.random.default_rng(5).standard_normal((6, 23, channels)) * 9).astype(dtype)
+        for program in programs:
+            agree(program, x, rungs=("c",))
+    joined = _text(programs[0], x="f64[6,23,2]")
+    assert "?" not in joined, joined
