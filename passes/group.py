@@ -474,7 +474,7 @@ class _Grouping:
         for index in indices:
             used = frozenset[Var]().union(*(i.variables() for i in index))
             inner = used.difference(found.space)
-            if inner and _overlaps(index, found.space):  # a sliding window computes it several times
+            if inner and _overlaps(index):  # a sliding window computes it several times
                 if not cheap or self.in_windows[id(found)] >= MOST_IN_WINDOWS:
                     return False
                 self.in_windows[id(found)] += 1
@@ -569,7 +569,7 @@ class _Grouping:
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
             is_in_place = is_in_place or is_of_places(node, self.places)
             return (is_in_place or len(indices) <= MOST_READS) and not any(
-                _overlaps(i, found.space) and _breaks_rows(node, i) for i in indices
+                _overlaps(i) and _breaks_rows(node, i) for i in indices
             )
         if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
@@ -713,11 +713,9 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     return bool(apart) and len(apart) == len(places) and all(apart)
 
 
-def _overlaps(index: MultiIndex, space: tuple[Var, ...]) -> bool:
-    """True if some coordinate combines several loops, as windows do; but not those over the result that a reshape
-    joins."""
-    several = (i for i in index if len(i.variables()) > 1)
-    return any(not i.variables().issubset(space) or not _joined_loops(i) for i in several)
+def _overlaps(index: MultiIndex) -> bool:
+    """True if some coordinate combines several loops, as windows do; but not those that a reshape joins."""
+    return any(len(i.variables()) > 1 and not _joined_loops(i) for i in index)
 
 
 MOST_JOINED = 3

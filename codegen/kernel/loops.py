@@ -141,9 +141,15 @@ def _divisor(division: Quotient | Remainder, variable: Var) -> Index | None:
 
 # -- joined ----------------------------------------------------------------------------------------
 def collapse(
-    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
+    space: tuple[Var, ...],
+    value: Expr,
+    store: MultiIndex,
+    shapes: Mapping[str, MultiIndex],
+    output: str,
+    is_stored_rarely: bool = False,
 ) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
-    """Join adjacent loops if no address then needs a division; drop loops of extent 1, and reductions of one value."""
+    """Join adjacent loops if no address then needs a division, but that of the result if it ``is_stored_rarely``; drop
+    loops of extent 1, and reductions of one value."""
     value = expr.transform(value, of_one)
     ones = {v: Index.of(0) for v in space if v.extent.constant == 1}
     if ones:
@@ -157,11 +163,37 @@ def collapse(
         if _separable(value, first, second):
             new_value = expr.substitute_index(value, env)
             new_store = tuple(i.substitute(env) for i in store)
-            if is_flat(new_value, joined, shapes) and not divides(flatten(new_store, shapes[output]), joined):
+            is_kept = is_stored_rarely or not divides(flatten(new_store, shapes[output]), joined)
+            if is_kept and is_flat(new_value, joined, shapes):
                 space = (*space[:position], joined, *space[position + 2 :])
                 value, store = new_value, new_store
         position -= 1
     return space, value, store
+
+
+def turned(
+    space: tuple[Var, ...], value: Expr, store: MultiIndex, shapes: Mapping[str, MultiIndex], output: str
+) -> tuple[tuple[Var, ...], Expr, MultiIndex]:
+    """Loops over reductions in the order in which what they combine lies in memory, where the results lie in another
+    one, as of an array whose axes were permuted before. Other loops as they are."""
+    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if not reductions or any(COMBINATIONS[n.kind].positions for n in reductions):
+        return space, value, store
+    reduced = {v for n in reductions for v in n.variables}
+    orders: set[tuple[Var, ...]] = set()
+    for load in (n for n in expr.walk(value) if isinstance(n, Load) and n.index):
+        place = flatten(load.index, shapes[load.buffer])
+        steps = {v: (place.coefficient(v) or Index.of(0)).constant or 0 for v in space}
+        if load.guard is not None or any(step < 1 for step in steps.values()):
+            return space, value, store
+        if not place.variables() & reduced or any(
+            place.coefficient(v) in (None, 1) for v in place.variables() & reduced
+        ):
+            return space, value, store
+        orders.add(tuple(sorted(space, key=lambda v: -steps[v])))
+    if len(orders) != 1 or orders == {space}:
+        return space, value, store
+    return collapse(orders.pop(), value, store, shapes, output, is_stored_rarely=True)
 
 
 def of_one(node: Expr) -> Expr:

@@ -44,6 +44,7 @@ from fxlite.codegen.kernel.loops import (
     is_stored_at_once,
     rename,
     spread,
+    turned,
     uneven,
 )
 from fxlite.codegen.kernel.lower import Lowered, Lowering, buffer_name, buffer_of, dims_of, lower
@@ -104,6 +105,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if lanes and lowered.beside is None:
         space, value, store = spread(space, _in_words(value), store)
     space, value, store = collapse(space, value, store, shapes, output.name)
+    if lanes and lowered.beside is None:
+        space, value, store = turned(space, value, store, shapes, output.name)
     if lowered.beside is not None:
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):

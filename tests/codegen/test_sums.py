@@ -391,6 +391,31 @@ def test_the_largest_of_repeated_numbers_is_that_of_the_numbers() -> None:
     assert "< 4;" not in kernel.replace("lane < 4;", ""), kernel
 
 
+def test_reductions_of_permuted_axes_follow_memory() -> None:
+    """Results that lie in another order than the rows they are computed from: the rows are combined in their own order,
+    whatever the axes of the result."""
+    x = np.random.default_rng(7).standard_normal((20, 8, 12, 6)).astype("f4")
+    programs = [
+        lambda x: x.T.swapaxes(3, 1).max(1),
+        lambda x: x.T.swapaxes(3, 1).sum(1) * 2,
+        lambda x: x.transpose(3, 0, 1, 2).mean(1),
+        lambda x: x.transpose(3, 2, 0, 1).min(2, keepdims=True),
+        lambda x: np.exp(x.transpose(2, 0, 3, 1)).sum(1) + 1,
+        lambda x: np.ptp(x.T, 3),
+        lambda x: x.reshape(-1, 6).T.reshape(6, 20, 96).max(1),
+        lambda x: x.reshape(-1, 6).T.reshape(6, 20, 96).prod(1),
+    ]
+    for program in programs:
+        agree(program, x)
+    for program in programs[:-2]:
+        agree(program, x, types=["f32[N,8,12,6]"])
+        agree(program, x, types=["f32[20,8,N,6]"])
+    for program in programs[:3]:
+        text = "".join(fx.compile(program, x="f32[20,8,12,6]").sources.values())
+        kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+        assert "lane < 576" in kernel or "block < 576" in kernel, kernel
+
+
 def test_what_is_rolled_is_cut() -> None:
     for program in (
         lambda x: np.roll(x, 1024).sum(),
