@@ -179,21 +179,32 @@ def turned(
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
     if not reductions or any(COMBINATIONS[n.kind].positions for n in reductions):
         return space, value, store
-    reduced = {v for n in reductions for v in n.variables}
+    given, space, value, store = (space, value, store), *spread(space, value, store, 2)
+    reduced = {v for n in expr.walk(value) if isinstance(n, Reduction) for v in n.variables}
     orders: set[tuple[Var, ...]] = set()
     for load in (n for n in expr.walk(value) if isinstance(n, Load) and n.index):
         place = flatten(load.index, shapes[load.buffer])
-        steps = {v: (place.coefficient(v) or Index.of(0)).constant or 0 for v in space}
-        if load.guard is not None or any(step < 1 for step in steps.values()):
-            return space, value, store
-        if not place.variables() & reduced or any(
-            place.coefficient(v) in (None, 1) for v in place.variables() & reduced
-        ):
-            return space, value, store
-        orders.add(tuple(sorted(space, key=lambda v: -steps[v])))
-    if len(orders) != 1 or orders == {space}:
-        return space, value, store
+        along = place.variables() & reduced
+        if load.guard is not None or not along or any(place.coefficient(v) in (None, 1) for v in along):
+            return given
+        orders.add(_in_memory_order(space, place))
+    if len(orders) != 1 or not orders.isdisjoint({space, ()}):
+        return given
     return collapse(orders.pop(), value, store, shapes, output, is_stored_rarely=True)
+
+
+def _in_memory_order(space: Sequence[Var], place: Index) -> tuple[Var, ...]:
+    """Loops in the order of their steps through memory, the largest first; none if that is not known."""
+    found: list[tuple[Index, Var]] = []
+    for variable in space:
+        step = place.coefficient(variable)
+        if step is None or not Index.of(1) <= step:
+            return ()
+        at = next((n for n, (other, _) in enumerate(found) if other <= step), len(found))
+        if any(not step <= other for other, _ in found[:at]):
+            return ()
+        found.insert(at, (step, variable))
+    return tuple(variable for _, variable in found)
 
 
 def of_one(node: Expr) -> Expr:
@@ -202,6 +213,7 @@ def of_one(node: Expr) -> Expr:
         return node
     extents = [v.extent.constant or 0 for v in node.variables]
     is_same = expr.chooses(node.kind) and min(extents) > 0 and isinstance(node.body, Const)
+    is_same |= node.kind == "sum" and isinstance(node.body, Const) and node.body.value == 0
     if any(e != 1 for e in extents) and not is_same:
         return node
     return expr.cast(expr.substitute_index(node.body, {v: Index.of(0) for v in node.variables}), node.dtype)

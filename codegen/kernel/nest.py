@@ -195,7 +195,7 @@ class Nest:
             self.levels[level].append(Let(found.name, _place_of_extreme(self, reduced, level)))
             self._remember(node, found, level)
             return found
-        parts = self._parts_of(reduced) if self.lanes and self.finite is None else []
+        parts = self.parts_of(reduced) if self.lanes and self.finite is None else []
         if parts:
             values = [self._loops_of(p, level) if isinstance(p, Reduction) else p for p in parts]
             both = functools.reduce(functools.partial(combine, node.kind), values)
@@ -260,7 +260,7 @@ class Nest:
                 env[variable] = variable.extent - 1 - variable
         return replace(node, body=expr.substitute_index(node.body, env)) if env else node
 
-    def _parts_of(self, node: Reduction) -> list[Expr]:
+    def parts_of(self, node: Reduction) -> list[Expr]:
         """The reductions of the parts of a long range, each with values of its own, as of what was joined from several
         or rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
         at_guards = node.kind != "sum" or id(node) in self.kept  # else it has bounds
@@ -701,8 +701,11 @@ def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
 
 def _is_divisible(node: Reduction, nest: Nest) -> bool:
     """Whether positions are looked for along one row of memory, which may be divided into parts."""
+    if len(node.variables) > 1:
+        return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
-    return len(node.variables) == 1 and any(nest.place(n).coefficient(node.variables[0]) == 1 for n in loads)
+    steps = [nest.place(n).coefficient(node.variables[0]) for n in loads]
+    return any(step is not None and 1 <= (step.constant or 0) <= MOST_APART for step in steps)
 
 
 def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:

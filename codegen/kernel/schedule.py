@@ -264,8 +264,13 @@ def fill(
     of a GPU share one loop."""
     found = None
     if nest.lanes:
-        at_guards = is_guarded(value) and is_stored_at_once(space, value)
+        at_guards = is_guarded(value) and (_asks_in_reductions(value, space) or is_stored_at_once(space, value))
         found = cut(space, value, at_guards) or uneven(space, value)
+    if found is None and nest.lanes and not nest.order:
+        for part in (turns := _in_turns(nest, space, value, store, output)):
+            fill(nest, space, part, store, output, is_shared)
+        if turns:
+            return
     if found is None:
         rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
         if rows is not None:
@@ -305,6 +310,31 @@ def fill(
         size = product(v.extent for v in all_loops).constant
         fill(outer, all_loops, there, at, output, is_shared and (size is None or size >= SHORT_ROW))
     nest.add(outer, [])
+
+
+def _asks_in_reductions(value: Expr, space: Sequence[Var]) -> bool:
+    """Whether a reduction asks for each number it reads where its result lies, as in a sum of padded columns."""
+    bodies = (n.body for n in expr.walk(value) if isinstance(n, Reduction))
+    guards = (n.guard for body in bodies for n in expr.walk(body) if isinstance(n, Load) and n.guard is not None)
+    return any(not expr.free_variables(guard).isdisjoint(space) for guard in guards)
+
+
+def _in_turns(nest: Nest, space: Sequence[Var], value: Expr, store: MultiIndex, output: str) -> list[Expr]:
+    """Values to be stored one after the other, each of which reads what the one before has stored, if rows are combined
+    that were joined from several, as in a sum of the columns of two arrays; none for others."""
+    reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if len(reductions) != 1 or not space or any(_is_from(n, output) for n in expr.walk(value)):
+        return []
+    (node,), row = reductions, space[-1]
+    loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
+    if node.dtype is not value.dtype or not all(nest.place(n).coefficient(row) == 1 for n in loads):
+        return []
+    parts, made = nest.parts_of(node), list[Expr]()
+    for number, part in enumerate(parts):
+        both = combine(node.kind, Load(value.dtype, output, store), part) if number else part
+        is_last = number == len(parts) - 1
+        made.append(expr.transform(value, lambda n: both if n is node else n) if is_last else both)  # noqa: B023
+    return made
 
 
 def _with_scale(

@@ -217,6 +217,9 @@ class Index:
             return exact + -1
         if rest.constant is not None and by.constant is not None:
             return exact + rest.constant // by.constant
+        parts = _by_steps(rest, by)
+        if parts is not None:
+            return exact + parts[0] // parts[2]
         more = rest.terms.get((), 0)
         inner = (rest + -more).single_atom
         if isinstance(inner, Quotient):  # (a // b + k) // c == (a + k*b) // (b*c)
@@ -423,6 +426,20 @@ def _divide_monomial(monomial: Monomial, divisor: Monomial) -> Monomial | None:
             return None
         left.remove(atom)
     return tuple(left)
+
+
+def _by_steps(rest: Index, by: Index) -> tuple[Index, Index, Index] | None:
+    """An index as ``(a, b, c)`` with ``rest == a * step + b`` and ``by == c * step`` for the step of one of its loops,
+    where ``0 <= b < step``; None if there is no such step. Then ``rest // by == a // c``."""
+    for variable in sorted((m[0] for m in rest.terms if len(m) == 1 and isinstance(m[0], Var)), key=lambda v: v.name):
+        step = rest.coefficient(variable)
+        if step is None or step == 1:
+            continue
+        count, left = _split(by, step)
+        many, few = _split(rest, step)
+        if left.constant == 0 and count != 1 and _lies_within(few, step):
+            return many, few, count
+    return None
 
 
 def _lies_within(rest: Index, divisor: Index) -> bool:

@@ -416,6 +416,33 @@ def test_reductions_of_permuted_axes_follow_memory() -> None:
         assert "lane < 576" in kernel or "block < 576" in kernel, kernel
 
 
+def test_columns_of_joined_and_padded_rows_are_combined_side_by_side() -> None:
+    """One part of the rows after the other, and the columns in the padding apart."""
+    x, y = (np.random.default_rng(n).standard_normal((n, 600)).astype("f8") for n in (5, 128))
+
+    def softmax(x: Any) -> Any:
+        e = np.exp(x - x.max(0))
+        return e / e.sum(0)
+
+    programs = [
+        lambda x, y: np.concatenate([x, y], 0).T.sum(1),
+        lambda x, y: np.concatenate([x, y, x], 0).mean(0),
+        lambda x, y: np.concatenate([y, x * 2], 0).max(0) * 2 + 1,
+        lambda x, y: softmax(np.concatenate([x, y], 0)),
+        lambda x, y: np.pad(y, ((1, 0), (2, 1))).sum(0) + np.pad(x, ((0, 0), (2, 1)), constant_values=2).min(0),
+        lambda x, y: np.pad(y, ((0, 0), (2, 1))).var(0),
+        lambda x, y: np.roll(y, 5, 0).prod(0),
+    ]
+    for program in programs:
+        agree(program, x, y)
+        agree(program, x, y, types=["f64[K,600]", "f64[M,600]"])
+        agree(program, x, y, types=["f64[5,N]", "f64[128,N]"])
+    for program in programs[:3]:
+        text = "".join(fx.compile(program, "f64[5,600]", "f64[128,600]").sources.values())
+        kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
+        assert "lane]" in kernel and "?" not in kernel.replace("fx_isnan_f64(left[lane]) ?", ""), kernel
+
+
 def test_what_is_rolled_is_cut() -> None:
     for program in (
         lambda x: np.roll(x, 1024).sum(),

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_int8_k0_requantize(
     #pragma unroll
     for (int e = 0; e < 8; ++e) {
         const int i = (e*16 + thread / 16) % 32;
-        const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+        const int j = (e / 2)*16 + (thread % 16);
         const int64_t col = i;
         const int64_t k = j*4;
         b_next[e] = col < 16 && k < 72 ? fx_quad(&weight[col*72 + k]) : 0;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_int8_k0_requantize(
     #pragma unroll
     for (int e = 0; e < 8; ++e) {
         const int i = (e*16 + thread / 16) % 32;
-        const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+        const int j = (e / 2)*16 + (thread % 16);
         b_tile[j][i] = b_next[e];
     }
     __syncthreads();

@@ -71,20 +71,23 @@ static void k0_relu(const float *restrict x_nhwc, const float *restrict weight_p
  * program.py:1 */
 static void k1_max_pool2d(const float *restrict relu, float *restrict max_pool2d_nchw, int64_t B,
     int n_threads) {
-    #pragma omp parallel for collapse(4) num_threads(n_threads) if (B*1024 >= PARALLEL_OPERATIONS)
-    for (int64_t i = 0; i < B; ++i) {
-        for (int64_t j = 0; j < 16; ++j) {
-            for (int64_t k = 0; k < 4; ++k) {
-                for (int64_t l = 0; l < 4; ++l) {
-                    float total = -INFINITY;
-                    for (int64_t r = 0; r < 2; ++r) {
-                        for (int64_t s = 0; s < 2; ++s) {
-                            total = fx_maximum_f32(total,
-                                relu[((((i*4 + k)*2 + r)*4 + l)*2 + s)*16 + j]);
-                        }
+    #pragma omp parallel for collapse(2) num_threads(n_threads) if (B*1280 >= PARALLEL_OPERATIONS)
+    for (int64_t i = 0; i < B*4; ++i) {
+        for (int64_t j = 0; j < 4; ++j) {
+            float total[16];
+            for (int e = 0; e < 16; ++e) total[e] = -INFINITY;
+            for (int64_t r = 0; r < 2; ++r) {
+                for (int64_t s = 0; s < 2; ++s) {
+                    #pragma omp simd
+                    for (int64_t lane = 0; lane < 16; ++lane) {
+                        total[lane] = fx_maximum_f32(total[lane],
+                            relu[(((r + i*2)*4 + j)*2 + s)*16 + lane]);
                     }
-                    max_pool2d_nchw[((i*16 + j)*4 + k)*4 + l] = total;
                 }
+            }
+            #pragma omp simd
+            for (int64_t lane = 0; lane < 16; ++lane) {
+                max_pool2d_nchw[(((i / 4)*16 + lane)*4 + (i % 4))*4 + j] = total[lane];
             }
         }
     }

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int i = (e*16 + thread / 16) % 32;
-                const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+                const int j = (e / 2)*16 + (thread % 16);
                 const int64_t row = block_row + i;
                 const int64_t k = k_next + j*4;
                 a_next[e] = row < B && k < 300 ? fx_quad(&x[row*300 + k]) ^ 0x80808080 : 0;
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int i = (e*16 + thread / 16) % 32;
-                const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+                const int j = (e / 2)*16 + (thread % 16);
                 const int64_t col = i;
                 const int64_t k = k_next + j*4;
                 b_next[e] = k < 300 ? fx_quad(&weight[col*300 + k]) : 0;
@@ -81,13 +81,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int i = (e*16 + thread / 16) % 32;
-                const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+                const int j = (e / 2)*16 + (thread % 16);
                 a_tile[j][i] = a_next[e];
             }
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const int i = (e*16 + thread / 16) % 32;
-                const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+                const int j = (e / 2)*16 + (thread % 16);
                 b_tile[j][i] = b_next[e];
             }
         }

@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = (e*16 + thread / 16) % 32;
-            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            const int j = (e / 2)*16 + (thread % 16);
             const int64_t row = block_row + i;
             const int64_t k = j;
             a_next[e] = row < T && k < 8 ? x[((batch_0*H + batch_1)*T + row)*8 + k] : 0;
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = (e*16 + thread / 16) % 32;
-            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            const int j = (e / 2)*16 + (thread % 16);
             const int64_t col = block_col + i;
             const int64_t k = j;
             b_next[e] = col < T && k < 8 ? y[((batch_0*H + batch_1)*T + col)*8 + k] : 0;
@@ -49,13 +49,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = (e*16 + thread / 16) % 32;
-            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            const int j = (e / 2)*16 + (thread % 16);
             a_tile[j][i] = a_next[e];
         }
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int i = (e*16 + thread / 16) % 32;
-            const int j = ((thread + e*256) / 512)*16 + (thread % 16);
+            const int j = (e / 2)*16 + (thread % 16);
             b_tile[j][i] = b_next[e];
         }
         __syncthreads();
