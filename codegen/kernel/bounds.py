@@ -24,7 +24,7 @@ from fxlite.types import dtypes
 
 _ZERO = expr.const(0, dtypes.int64)
 #: Rows from which on indices that all of them use are checked before them.
-FEW_ROWS = 4
+FEW_ROWS = 2
 #: The most operations by which such an index is computed from what is read.
 CHEAP = 4
 

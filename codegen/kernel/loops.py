@@ -180,6 +180,10 @@ def turned(
     if not reductions or any(COMBINATIONS[n.kind].positions for n in reductions):
         return space, value, store
     given, space, value, store = (space, value, store), *spread(space, value, store, 2)
+    places = [flatten(n.index, shapes[n.buffer]) for n in expr.walk(value) if isinstance(n, Load) and n.index]
+    backwards = {v: v.extent - 1 - v for v in space if all(_is_negative(p.coefficient(v)) for p in places)}
+    if places and backwards:
+        value, store = expr.substitute_index(value, backwards), tuple(i.substitute(backwards) for i in store)
     reduced = {v for n in expr.walk(value) if isinstance(n, Reduction) for v in n.variables}
     orders: set[tuple[Var, ...]] = set()
     for load in (n for n in expr.walk(value) if isinstance(n, Load) and n.index):
@@ -188,9 +192,13 @@ def turned(
         if load.guard is not None or not along or any(place.coefficient(v) in (None, 1) for v in along):
             return given
         orders.add(_in_memory_order(space, place))
-    if len(orders) != 1 or not orders.isdisjoint({space, ()}):
+    if len(orders) != 1 or () in orders or (orders == {space} and not backwards):
         return given
     return collapse(orders.pop(), value, store, shapes, output, is_stored_rarely=True)
+
+
+def _is_negative(step: Index | None) -> bool:
+    return step is not None and step < 0
 
 
 def _in_memory_order(space: Sequence[Var], place: Index) -> tuple[Var, ...]:

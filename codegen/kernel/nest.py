@@ -696,12 +696,12 @@ def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     loads = [n for n in expr.walk(in_order.body) if isinstance(n, Load) and n.index]
     steps = [step.constant or 0 for n in loads if (step := nest.place(n).coefficient(along)) is not None]
     is_near = any(0 < abs(step) <= MOST_APART for step in steps)
-    return is_near and LANES * 2 <= (count or 0) < 2**31 and (along.extent.constant or 0) >= SHORT
+    return is_near and (count or LANES * 2) >= LANES * 2 and (along.extent.constant or SHORT) >= SHORT
 
 
 def _is_divisible(node: Reduction, nest: Nest) -> bool:
     """Whether positions are looked for along one row of memory, which may be divided into parts."""
-    if len(node.variables) > 1:
+    if len(node.variables) > 1 or cut(node.variables, node.body) is not None:
         return False
     loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
     steps = [nest.place(n).coefficient(node.variables[0]) for n in loads]
@@ -713,15 +713,14 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
     place in that part where it, or a NaN, is."""
     kind, dtype = "max" if COMBINATIONS[node.kind].function == "gt" else "min", node.body.dtype
     extent, first = product(v.extent for v in node.variables), Index.of(0)
-    most = _SEARCHED if _is_divisible(node, nest) else extent.constant or _SEARCHED
-    is_whole = (extent.constant or most + 1) <= most
+    is_whole = not _is_divisible(node, nest) or (extent.constant or _SEARCHED + 1) <= _SEARCHED
 
     def of_part(statements: list[Stmt], first: Index) -> tuple[tuple[Var, ...], Expr]:
         if is_whole:
             again = {v: expr.fresh_var(v.extent) for v in node.variables}
             env = {v: Index.of(here) for v, here in again.items()}
             return tuple(again.values()), expr.substitute_index(node.body, env)
-        here = expr.fresh_var(named(statements, extremum("min", Index.of(most), extent - first), "_count"))
+        here = expr.fresh_var(named(statements, extremum("min", Index.of(_SEARCHED), extent - first), "_count"))
         return (here,), expr.substitute_index(node.body, {node.variables[0]: first + here})
 
     if is_whole:
@@ -735,7 +734,7 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
         nest.levels[level] += [
             Alloc(best.name, dtype, neutral(kind, dtype)),
             Alloc(start.name, dtypes.int64, expr.const(0, dtypes.int64)),
-            For(block, (*inner.levels[-1], If(is_better(node.kind, found, best), chooses)), "serial", most),
+            For(block, (*inner.levels[-1], If(is_better(node.kind, found, best), chooses)), "serial", _SEARCHED),
         ]
         inner._forget_inside(level)
         nest.depths.update(inner.depths)
@@ -747,8 +746,10 @@ def _place_of_extreme(nest: Nest, node: Reduction, level: int) -> Expr:
         nest.levels[level].append(Let(limit.name, _limit(kind, best)))
         is_best = expr.apply("logical_not", expr.apply("le" if kind == "max" else "ge", value, limit))
     # a place after the last one, not the neutral number: for that GCC makes a branch of the choice
-    place, behind = (expr.cast(expr.index_value(i), dtypes.int32) for i in (place_in_order(here), Index.of(most)))
-    within = Reduction(dtypes.int32, "min", here, expr.apply("where", is_best, place, behind))
+    behind = extent if is_whole else Index.of(_SEARCHED)
+    counted = dtypes.int32 if (behind.constant or 2**31) < 2**31 else dtypes.int64
+    place, last = (expr.cast(expr.index_value(i), counted) for i in (place_in_order(here), behind))
+    within = Reduction(counted, "min", here, expr.apply("where", is_best, place, last))
     where = expr.cast(nest.bind(within), dtypes.int64)
     return where if is_whole else expr.apply("add", expr.index_value(first), where)
 

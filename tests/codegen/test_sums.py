@@ -402,6 +402,8 @@ def test_reductions_of_permuted_axes_follow_memory() -> None:
         lambda x: x.transpose(3, 2, 0, 1).min(2, keepdims=True),
         lambda x: np.exp(x.transpose(2, 0, 3, 1)).sum(1) + 1,
         lambda x: np.ptp(x.T, 3),
+        lambda x: x[:, ::-1, ::-1, ::-1].sum(0),
+        lambda x: np.flip(x.transpose(0, 2, 3, 1), 2).max(0),
         lambda x: x.reshape(-1, 6).T.reshape(6, 20, 96).max(1),
         lambda x: x.reshape(-1, 6).T.reshape(6, 20, 96).prod(1),
     ]
