@@ -144,3 +144,17 @@ def test_places_in_another_order(name: str, dtype: str) -> None:
         fx.compile(ORDERS[name], x=f"{fx.TensorType((240, 128), np.dtype(dtype)).dtype}[240,128]").sources.values()
     )
     assert "where = -1" not in text[text.index("static void k") : text.index("_check(void)")]
+
+
+def test_the_largest_and_the_least_have_loops_of_their_own_in_each_block() -> None:
+    """Both read a block once from memory; in one loop, GCC makes slow code of their questions for NaN."""
+    text = "".join(fx.compile(lambda x: np.ptp(x, 1), x="f32[600,1000]").sources.values())
+    kernel = text[text.index("static void k0") : text.index("_check(void)")]
+    blocks = kernel.split("block += 64")
+    assert len(blocks) == 2 and blocks[1].index("fx_maximum") < blocks[1].index("fx_minimum"), kernel
+    for body in kernel.split("#pragma omp simd")[1:]:
+        inside = body[: body.index("        }\n")]
+        assert not ("fx_maximum" in inside and "fx_minimum" in inside), kernel
+    agree(
+        lambda x: (np.ptp(x, 1), x.max(1) - x.mean(1)), np.random.default_rng(1).standard_normal((9, 300)).astype("f4")
+    )
