@@ -12,6 +12,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.base.errors import ShapeError, TraceError
 from fxlite.types.tensor_type import parse_type
+from tests.codegen.compiling import c_file
 from tests.fuzz.programs.check import Measured, check
 from tests.fuzz.programs.program import Program, from_json
 from tests.fuzz.programs.run import Worker, program_of
@@ -162,7 +163,7 @@ def test_what_is_computed_before_a_choice_divides_by_no_zero() -> None:
         b = np.concatenate([a[:1] * 0, a[1:] * 1], 0)
         return np.concatenate([b, x], axis=None)
 
-    source = fx.compile(program, x="i64[7,B,8]").sources["program.c"]
+    source = c_file(program, x="i64[7,B,8]")
     before = [line for line in source.splitlines() if "const bool" in line and " / " in line]
     assert before and all("/ fx_max(" in line for line in before)
 
@@ -172,7 +173,7 @@ def test_a_panel_is_as_large_as_a_depth_that_is_a_sum() -> None:
         y = np.pad(x, ((1, 1), (0, 0)))
         return y.T @ np.tanh(y)
 
-    source = fx.compile(program, x="f32[T,64]").sources["program.c"]
+    source = c_file(program, x="f32[T,64]")
     sizes = [line for line in source.splitlines() if "t panel_size = " in line]
     assert any("panel_size = (T + 2)*32;" in line for line in sizes)
     assert not any("panel_size = T + 2*32" in line for line in sizes)

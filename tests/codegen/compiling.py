@@ -1,6 +1,7 @@
-"""Compiling the C text of templates in tests: sets of instructions, and the sanitizers.
+"""The C of a program without compiling it, and compiling the C text of templates: sets of instructions, and the
+sanitizers.
 
-In: functions in C. Out: a shared object, or a program that has run.
+In: a program; or functions in C. Out: its C; or a shared object, or a program that has run.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from typing import Any
 
 import pytest
 
+import fxlite as fx
+from fxlite.codegen.c import templates
+from fxlite.codegen.c.emit import CProgram, emit
 from fxlite.codegen.c.tiles.library import needed
 from fxlite.codegen.kernel.builder import symbol, text_of
 from fxlite.codegen.kernel.text import atom
+from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.cache import (
     cache_folder,
     file_digest,
@@ -32,7 +37,7 @@ from fxlite.codegen.runtime.cache import (
     publish,
     trim_cache,
 )
-from fxlite.codegen.runtime.toolchain import cpu_identity, instruction_sets, march_flag
+from fxlite.codegen.runtime.toolchain import cpu_identity, has_bf16_tiles, instruction_sets, march_flag
 from fxlite.scalar.index import Index
 
 HEAD = "".join(f"#include <{n}.h>\n" for n in ("stdint", "stdlib", "stdio", "string", "math"))
@@ -98,6 +103,20 @@ NOT_CHECKED static int differing(const void *y, const void *z, long count, int i
 }
 """.replace("NOT_CHECKED", NOT_CHECKED)
 """C text: how many of `count` floats or doubles are not nearly those of a twin."""
+
+
+def emitted(program: Any, *types: Any, matmul_precision: str = "highest", **options: Any) -> CProgram:
+    """What `fx.compile` gives to the C compiler, for tests that read it and do not run it; compiling takes most of the
+    time. ``options`` are those of `fx.symbolic_trace`."""
+    module = program if isinstance(program, fx.GraphModule) else fx.symbolic_trace(program, *types, **options)
+    optimized, _ = optimize(module, False, templates.claims, matmul_precision, tiles=has_bf16_tiles())
+    return emit(optimized, matmul_precision=matmul_precision)
+
+
+def c_file(program: Any, *types: Any, **options: Any) -> str:
+    """The C file among what is :func:`emitted`: its kernels and what calls them."""
+    made = emitted(program, *types, **options)
+    return made.sources[f"{made.name}.c"]
 
 
 def with_tiles(functions: str, head: str = HEAD) -> str:

@@ -15,6 +15,7 @@ from fxlite.scalar import expr
 from fxlite.scalar.expr import CheckedIndex
 from fxlite.scalar.index import Index
 from fxlite.types import dtypes, shapes
+from tests.codegen.compiling import c_file
 from tests.oracle import RUNGS, agree
 
 
@@ -51,8 +52,7 @@ def numbers(*shape: int) -> np.ndarray[Any, Any]:
 )
 def test_in_range(program: Any, types: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
     agree(program, *arguments, types=types)
-    compiled: Any = fx.compile(program, *types, threads=1)
-    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+    text = c_file(program, *types)
     loops = text[text.index("for (int64_t") :]
     checks = [line for line in loops.splitlines() if "fx_index(" in line]
     assert all("if (" in line or "tokens[" in line for line in checks), "a check of sizes inside of a loop"
@@ -138,9 +138,7 @@ INTEGERS = np.array([3, -100, 5, 9, 10, 2**62, -(2**63), 0])
 )
 def test_surely_in_range(program: Any, types: tuple[str, ...], arguments: tuple[Any, ...]) -> None:
     agree(program, *arguments, types=types)
-    compiled: Any = fx.compile(program, *types, threads=1)
-    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
-    assert "fx_index(" not in text
+    assert "fx_index(" not in c_file(program, *types)
 
 
 def test_a_function_without_checks_serves_no_other_index() -> None:
@@ -186,9 +184,7 @@ def test_a_function_without_checks_serves_no_other_index() -> None:
 )
 def test_perhaps_not_in_range(program: Any) -> None:
     """What is one too large, negative, or wraps around is checked."""
-    compiled: Any = fx.compile(program, "f64[10]", "i64[N]", threads=1)
-    (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
-    assert "fx_index(" in text
+    assert "fx_index(" in c_file(program, "f64[10]", "i64[N]")
 
 
 @pytest.mark.parametrize(
@@ -242,8 +238,7 @@ def neighbours_on_a_torus(x: Any) -> Any:
 @pytest.mark.parametrize("sizes", [(5, 4), (2, 3), (9, 2)])
 def test_neighbours_on_a_torus_need_no_division(sizes: tuple[int, int]) -> None:
     agree(neighbours_on_a_torus, numbers(*sizes), types=["f64[N+2,M+2]"], rungs=("kernel", "c"), loops="keep")
-    module = fx.symbolic_trace(neighbours_on_a_torus, "f64[N+2,M+2]", loops="keep")
-    (text,) = (t for name, t in fx.compile(module, backend="c").sources.items() if name.endswith(".c"))
+    text = c_file(neighbours_on_a_torus, "f64[N+2,M+2]", loops="keep")
     assert "fx_mod" not in text and "fx_index(" not in text
 
 

@@ -26,7 +26,7 @@ from fxlite.codegen.c.weights import FACTOR, digest_of
 from fxlite.codegen.folder import MANIFEST, FolderError, check_writable, write_folder
 from fxlite.codegen.program.example_inputs import make_cases
 from fxlite.codegen.runtime.toolchain import find_compiler
-from tests.codegen.compiling import make_test
+from tests.codegen.compiling import emitted, make_test
 
 needs_tools = pytest.mark.skipif(not (shutil.which("make") and shutil.which("cc")), reason="needs make and cc")
 
@@ -233,7 +233,7 @@ def test_what_results_are_to_the_program() -> None:
     assert result_places(gm) == [
         f"the program's {path}" for path in ('["logits"]', '["more"].mean', '["more"].rest[0]', '["more"].rest[1][0]')
     ]
-    header = fx.compile(gm).sources["program.h"]
+    header = emitted(gm).sources["program.h"]
     assert '(the program\'s ["more"].mean)' in header
     assert result_places(fx.symbolic_trace(lambda x: x + 1, x="f32[2]")) == [""]
 
@@ -244,7 +244,7 @@ def test_what_results_are_to_the_program() -> None:
     written = fx.symbolic_trace(writes, "f32[2]", "f32[2]")
     found = ["the program's [0]", "the program's [1]", "what cache holds afterwards"]
     assert result_places(written) == found
-    assert "@param[in,out] cache  f32[2]; a result afterwards" in fx.compile(written).sources["writes.h"]
+    assert "@param[in,out] cache  f32[2]; a result afterwards" in emitted(written).sources["writes.h"]
 
 
 # -- folders -------------------------------------------------------------------------------------

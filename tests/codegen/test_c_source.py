@@ -20,7 +20,7 @@ from fxlite.codegen.runtime.toolchain import march_flag
 from fxlite.ops.integer.quantized import least_magnitude
 from fxlite.ops.integer.quantized_recurrence import LARGEST
 from fxlite.types.tensor_type import parse_type
-from tests.codegen.compiling import HEAD, compile_c
+from tests.codegen.compiling import HEAD, c_file, compile_c, emitted
 from tests.oracle import agree, agree_on_all
 
 FILE = """\
@@ -118,17 +118,13 @@ def test_c_files_are_formatted(file: str) -> None:
 def source_of(program: Any, **types: str) -> tuple[Any, str]:
     """A compiled program and its C."""
     compiled = fx.compile(program, **types)
-    return compiled, next(t for name, t in compiled.sources.items() if name.endswith(".c"))
-
-
-def tiles_of(compiled) -> str:
-    """What its kernels call."""
-    return compiled.sources[f"{compiled.program.name}_tiles.h"]
+    return compiled, compiled.sources[f"{compiled.program.name}.c"]
 
 
 def test_a_float_model_has_no_tiles_of_doubles() -> None:
-    compiled, text = source_of(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval(), x="f32[B,64,8,8]")
-    tiles = tiles_of(compiled)
+    model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()).eval()
+    sources = emitted(model, x="f32[B,64,8,8]").sources
+    tiles, text = sources["sequential_tiles.h"], sources["sequential.c"]
     assert "multiply_tile_float" in tiles and "winograd_output_" in tiles
     text += tiles
     for absent in ("double_vec", "__attribute__((unused))", "sum_depthwise", "pack_rows", "fx_floor"):
@@ -179,13 +175,14 @@ def test_names_of_values_and_thresholds() -> None:
         def forward(self, x: Any) -> Any:
             return self.second(self.first(x))
 
-    compiled, text = source_of(Two().eval(), x="f32[B,40]")
-    (kernel,) = {call.function for call in compiled.program.calls}
+    made = emitted(Two().eval(), x="f32[B,40]")
+    text = made.sources["two.c"]
+    (kernel,) = {call.function for call in made.calls}
     head = text[: text.index(f"static void {kernel}(")].rsplit("/*", 1)[1]
     assert "m = B, n = 40, k = 40; tiles of TILE_ROWS x 32." in head
     assert "The weight is packed, in panels of 32 columns." in head and "Also computes linear_1." in head
     assert "> PARALLEL_PRODUCTS)" in text
-    assert "enum { PARALLEL_PRODUCTS = 400000 };" in tiles_of(compiled)
+    assert "enum { PARALLEL_PRODUCTS = 400000 };" in made.sources["two_tiles.h"]
     run = text[text.rindex("\nint ") :]
     assert run.index("linear: f32[B,40]") < run.index("linear_1: f32[B,40]")
     assert max(map(len, text.splitlines())) <= 100
@@ -222,7 +219,7 @@ def test_a_short_inner_loop_is_unrolled_in_the_one_that_is_vectorized() -> None:
 
 def test_what_is_too_little_for_threads_is_computed_in_vectors_still() -> None:
     """A bare ``if`` of a ``parallel for simd`` holds for its ``simd``, too (OpenMP 5.0, 2.15)."""
-    _, source = source_of(lambda x: x * 2 + 1, x="f32[N]")
+    source = c_file(lambda x: x * 2 + 1, x="f32[N]")
     (pragma,) = [line for line in source.splitlines() if "#pragma omp" in line]
     assert " simd " in pragma and " if (parallel: " in pragma
     for text in Path(__file__).with_name("golden").glob("*.c"):
@@ -239,8 +236,7 @@ def test_what_is_joined_is_a_loop_for_each_part() -> None:
     rng = np.random.default_rng(0)
 
     def check(program: Any, parts: int, *types: str, least: int = 0) -> None:
-        compiled = fx.compile(program, *types)
-        source = next(t for name, t in compiled.sources.items() if name.endswith(".c"))
+        source = c_file(program, *types)
         kernels = source[: source.index("_largest_bytes(")]
         stores = re.findall(r"^ +(?:concat|exp|stack)\w*\[.*\] = ", kernels, re.M)
         assert len(stores) == parts and ("?" not in kernels or parts == 1), kernels
@@ -278,7 +274,7 @@ def test_what_is_rolled_is_two_loops() -> None:
             agree(lambda x, s=shift, a=axis: np.roll(x, s, a) * 2, x)
     empty = np.zeros((0, 4), np.float32)
     agree(lambda x: np.roll(x, (1, -5), (0, 1)), empty, types=["f32[A,B]"])
-    _, source = source_of(lambda x: np.roll(x, 1, 1), x="f32[A,B]")
+    source = c_file(lambda x: np.roll(x, 1, 1), x="f32[A,B]")
     kernel = source[source.index("static void k0") : source.index("_largest_bytes(")]
     assert kernel.count("%") == 1 and "?" not in kernel  # the first place, once a call
 
@@ -294,10 +290,10 @@ def test_threads_share_what_reductions_add_up() -> None:
         lambda x: (x > 1).any(0),
     ]
     for program in programs:
-        _, source = source_of(program, x="f32[A,B]")
+        source = c_file(program, x="f32[A,B]")
         (condition,) = re.findall(r" if \((?:parallel: )?(.*) >= PARALLEL_OPERATIONS\)", source)
         assert re.fullmatch(r"A\*B(\*\d+)?", condition), source
-    _, source = source_of(lambda x: x.sum(0), x="f32[2000,3000]")
+    source = c_file(lambda x: x.sum(0), x="f32[2000,3000]")
     assert "#pragma omp parallel for num_threads(n_threads)\n" in source
 
 

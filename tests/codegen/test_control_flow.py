@@ -11,17 +11,12 @@ import pytest
 
 import fxlite as fx
 from fxlite.base.errors import CodegenError
+from tests.codegen.compiling import c_file
 from tests.core.test_control_flow import CASES
 from tests.oracle import agree
 
 RNG = np.random.default_rng(0)
 RUNGS = ("graph", "python", "kernel", "c")
-
-
-def source(program: Callable[..., Any], *types: str, **options: Any) -> str:
-    """The functions that a program is in C."""
-    made = fx.compile(fx.symbolic_trace(program, *types, **options), backend="c").sources
-    return next(text for name, text in made.items() if name.endswith(".c"))
 
 
 def loop_in(text: str) -> str:
@@ -32,7 +27,7 @@ def loop_in(text: str) -> str:
 
 def loop_of(program: Callable[..., Any], *types: str) -> str:
     """That of a program whose loops are kept."""
-    return loop_in(source(program, *types, loops="keep"))
+    return loop_in(c_file(program, *types, loops="keep"))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -192,7 +187,7 @@ def test_programs(name: str, named: bool) -> None:
 
 
 def test_a_loop_reads_as_written_by_hand() -> None:
-    text = source(bubbles, "f64[9]")
+    text = c_file(bubbles, "f64[9]")
     start = text.index("static void k0_fori_loop")
     assert text[start : text.index("\n}", start)].splitlines()[1:] == [
         "    fx_copy(getitem, x, 72);",
@@ -215,7 +210,7 @@ def test_a_loop_reads_as_written_by_hand() -> None:
 @pytest.mark.parametrize("name", ["nussinov", "rows", "mandelbrot", "spmv"])
 def test_no_iteration_copies_an_array(name: str) -> None:
     program, types, *_ = PROGRAMS[name]
-    text = source(program, *types)
+    text = c_file(program, *types)
     loop = text[text.index("fori_loop") :]
     loop = loop[loop.index("    for (") : loop.index("\n}\n")]
     assert "fx_copy" not in loop
@@ -356,7 +351,7 @@ def test_loops_call_products(sizes: tuple[int, ...], named: bool) -> None:
 
 
 def test_a_product_in_a_loop_is_that_of_a_template() -> None:
-    text = source(_cells, "f64[5,32,48]", "f64[64,64]", "f64[48,64]", "f64[64]", "f64[]", loops="keep")
+    text = c_file(_cells, "f64[5,32,48]", "f64[64,64]", "f64[48,64]", "f64[64]", "f64[]", loops="keep")
     loop = loop_in(text)
     assert loop.count("matmul") and "lanes" not in loop
     assert len(set(re.findall(r"multiply_\w+(?=\()", text))) >= 1

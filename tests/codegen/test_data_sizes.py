@@ -14,7 +14,7 @@ import fxlite as fx
 from fxlite import passes
 from fxlite.codegen.program.data_sizes import with_data_sizes
 from fxlite.codegen.program.program import Program
-from tests.codegen.compiling import make_test
+from tests.codegen.compiling import c_file, make_test
 
 X = np.random.default_rng(0).random(600)
 #: Bounds of X above which are none of its numbers, few, and all.
@@ -66,8 +66,7 @@ def test_as_numpy(program: Callable[..., Any], shape: str) -> None:
 
 def _loops(function: Callable[..., Any], *types: str) -> list[str]:
     """The calls of the run function in C."""
-    (text, *_) = fx.compile(fx.symbolic_trace(function, *types), backend="c").program.sources.values()
-    return re.findall(r"^    (k\d.*);", text, re.MULTILINE)
+    return re.findall(r"^    (k\d.*);", c_file(function, *types), re.MULTILINE)
 
 
 def test_what_is_selected_is_all_that_is_computed() -> None:

@@ -17,6 +17,7 @@ from fxlite.codegen.program.program import plan
 from fxlite.codegen.runtime.build import build
 from fxlite.codegen.runtime.load import CompiledFunction
 from fxlite.passes import quantize as q
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 from tests.zoo.registry import fill
 
@@ -138,5 +139,5 @@ def test_the_maximum_of_magnitudes_reads_in_the_order_of_memory() -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 5, 37)).astype(np.float32)
     x[1, 2, 4, 36] = np.nan
     agree(scale, x)
-    source = fx.compile(fx.symbolic_trace(scale, x="f32[2,3,5,37]")).sources["scale.c"]
+    source = c_file(fx.symbolic_trace(scale, x="f32[2,3,5,37]"))
     assert "fx_larger_magnitude_f32" in source and "i*555 + block + lane]" in source

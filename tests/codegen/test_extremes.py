@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 
@@ -50,10 +51,10 @@ def test_first_places(dtype: str) -> None:
 def test_long_rows_are_searched_in_lanes() -> None:
     """Both the value and its place have accumulators; only a part is computed twice, and no sum. One comparison finds
     the best number or NaN."""
-    text = next(iter(fx.compile(lambda x: x.argmax(1), x="f32[8,64]").sources.values()))
+    text = c_file(lambda x: x.argmax(1), x="f32[8,64]")
     assert text.count("lane < 16") == 2
     assert " <= limit) ?" in text and text.count("fx_isnan_f32") == 1
-    costly = next(iter(fx.compile(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]").sources.values()))
+    costly = c_file(lambda x: (x.sum(1)[:, None] * np.exp(x)).argmax(1), x="f32[8,64]")
     assert "int64_t where = -1" in costly and "int64_t where = -1" not in text
     x = np.random.default_rng(3).standard_normal(5000).astype("f4")
     for size in (40, 1024, 5000):
@@ -77,11 +78,11 @@ def test_places_across_rows(dtype: str) -> None:
         x,
         types=[f"{fx.TensorType((), x.dtype).dtype}[A,B,C]"],
     )
-    text = "".join(fx.compile(lambda x: x.argmax(1), x="f32[2,21,40,50]").sources.values())
+    text = c_file(lambda x: x.argmax(1), x="f32[2,21,40,50]")
     assert "where[lane]" in text and "int32_t where[" in text
-    text = "".join(fx.compile(lambda x: (x.argmax(), x.max()), x="f32[70,40]").sources.values())
+    text = c_file(lambda x: (x.argmax(), x.max()), x="f32[70,40]")
     assert "where = -1" not in text and text.count("< 2800; block += ") >= 1
-    text = "".join(fx.compile(lambda x: x.max(0), x="i64[70,4000]").sources.values())
+    text = c_file(lambda x: x.max(0), x="i64[70,4000]")
     assert "r += 8" in text
 
 

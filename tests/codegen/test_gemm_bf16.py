@@ -29,6 +29,7 @@ from fxlite.scalar.index import Index
 from tests.codegen.compiling import (
     SANITIZED,
     compile_c,
+    emitted,
     evaluate,
     flag_of,
     flags_of,
@@ -355,8 +356,8 @@ class Mixed(nn.Module):
 
 
 def source(program, precision: str, **types: str) -> str:
-    function = fx.compile(program, matmul_precision=precision, **types)
-    return "".join(text for name, text in function.sources.items() if name != "fx_math.h")
+    sources = emitted(program, matmul_precision=precision, **types).sources
+    return "".join(text for name, text in sources.items() if name != "fx_math.h")
 
 
 def test_medium_is_near_float_and_alike_on_all_threads() -> None:

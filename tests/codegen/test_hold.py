@@ -17,6 +17,7 @@ from fxlite.scalar import expr
 from fxlite.scalar.expr import Load
 from fxlite.scalar.index import Given, Index
 from fxlite.types import dtypes
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 X = np.random.default_rng(0).normal(size=(9, 9))
@@ -140,7 +141,7 @@ def test_what_all_iterations_read_at_a_computed_place_is_read_before_them() -> N
         return y
 
     agree(program, X)
-    (text,) = (t for n, t in fx.compile(program, "f64[9,9]", threads=1).sources.items() if n.endswith(".c"))
+    text = c_file(program, "f64[9,9]")
     inner = text[text.index("#pragma omp simd") :].partition("}")[0]
     assert "i*9 + j]" in inner and "i*9 + remainder" not in inner
     assert "fx_index" not in text

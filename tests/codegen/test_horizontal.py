@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 
@@ -80,7 +81,7 @@ def test_elements_are_read_once(type_: str) -> None:
         fn = fx.compile(program, type_)
         assert len(fn.kernels) == kernels, (program, fn.kernels)
     for program in (extremes, sums, spread):
-        source = "".join(fx.compile(program, type_).sources.values())
+        source = c_file(program, type_)
         kernel = source[source.index("static void k0") :]
         loops = [len(re.findall(r"\bx\[", part)) for part in kernel[: kernel.index("\n}")].split("for (")[1:]]
         assert 2 in loops and set(loops) <= {0, 2}, kernel

@@ -10,6 +10,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.nn import functional as F
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 SIZES = (1, 15, 16, 17, 18, 31, 32, 33, 47, 100, 1023, 1025, 1041, 2050)
@@ -92,24 +93,20 @@ def test_columns_of_short_rows(size: int) -> None:
     agree(lambda x: (x.sum(0), (x // 3).max(0)), (x[10:] * 9).astype("i4"), rungs=("c",))
 
 
-def text(program, *types: str) -> str:
-    return next(iter(fx.compile(program, *types).sources.values()))
-
-
 def test_remainders() -> None:
     """A remainder has no loop of its own, except a single number of a sum, and what is computed one by one."""
-    sums = [text(lambda x: x.sum(1), f"f32[8,{n}]") for n in (47, 31, 33, 48)]
+    sums = [c_file(lambda x: x.sum(1), f"f32[8,{n}]") for n in (47, 31, 33, 48)]
     assert ["others" in t for t in sums] == [False, False, True, False]
     assert ["lane >= 1" in t for t in sums] == [True, True, False, False]
-    assert "others" not in text(lambda x: x.max(1), "f32[8,33]")
-    assert "others" in text(lambda x: (x // 3).sum(1), "i32[8,47]")
+    assert "others" not in c_file(lambda x: x.max(1), "f32[8,33]")
+    assert "others" in c_file(lambda x: (x // 3).sum(1), "i32[8,47]")
 
 
 def test_short_rows() -> None:
     """The last vector of a short row begins before its first new number, unless compilers do as well."""
 
     def begins(program, size: int, kind: str = "f32") -> bool:
-        found = text(program, f"{kind}[M,{size}]", f"{kind}[{size}]")
+        found = c_file(program, f"{kind}[M,{size}]", f"{kind}[{size}]")
         return re.search(rf"fx_min\(block\d*, {size - 16}\)", found) is not None
 
     def tanh(x, y):
@@ -127,7 +124,7 @@ def test_scattered_places_of_joined_axes_are_not_divided() -> None:
     def program(i):
         return np.bincount(i.ravel(), minlength=64)
 
-    assert "N, 1)" not in text(program, "i64[128,N]")
+    assert "N, 1)" not in c_file(program, "i64[128,N]")
     compiled = fx.compile(program, "i64[128,N]")
     for size in (0, 1, 700):
         i = np.random.default_rng(0).integers(0, 64, (128, size))

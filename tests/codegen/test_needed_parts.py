@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fxlite as fx
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 X = np.random.default_rng(0).uniform(-1, 1, size=24)
@@ -132,8 +133,7 @@ def test_programs(program: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("program", [*VECTORS, *MATRICES])
 def test_no_loop_runs_to_the_size_of_the_array(program: Callable[..., Any]) -> None:
     size = "f64[N,3]" if program in MATRICES else "f64[N]"
-    compiled = fx.compile(fx.symbolic_trace(program, size, "i64[M]", loops="keep"), backend="c")
-    text = "".join(t for name, t in compiled.sources.items() if name.startswith(program.__name__))
+    text = c_file(program, size, "i64[M]", loops="keep")
     loop = text.partition("_loop(")[2]
     loop = loop[: loop.index("\n}")]
     heads = [line for line in loop.splitlines() if "for (" in line and "< " in line]

@@ -210,7 +210,7 @@ def test_ruff_would_change_nothing_and_mypy_is_content(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
     # an optional layer is an Identity first, and then perhaps another module
-    options = ["--config-file=", "--check-untyped-defs", "--disable-error-code=assignment"]
+    options = ["--config-file=", "--cache-dir=/dev/null", "--check-untyped-defs", "--disable-error-code=assignment"]
     mypy = [sys.executable, "-m", "mypy", *options, "--follow-imports=silent", "."]
     # mypy does not see what an editable installation finds by a hook
     found = os.environ | {"MYPYPATH": str(Path(fx.__file__).parents[1])}

@@ -31,6 +31,7 @@ from tests.codegen.compiling import (
     OPTIMIZED,
     QUICK,
     SANITIZED,
+    c_file,
     compile_c,
     evaluate,
     flag_of,
@@ -322,7 +323,7 @@ def test_one_artifact_serves_all_lengths_and_batches(kind: str) -> None:
 
 
 def test_the_text_says_what_it_computes() -> None:
-    text = fx.compile(Layers("GRU").eval(), x="f32[T,B,3]").sources["layers.c"]
+    text = c_file(Layers("GRU").eval(), x="f32[T,B,3]")
     assert "gru_recurrence: f32[T+1,B,35] = recurrence" in text
     assert "h' = (1 - sigmoid(z)) * tanh(n + sigmoid(r) * n_h) + sigmoid(z) * h" in text
 

@@ -11,11 +11,8 @@ import pytest
 
 import fxlite as fx
 import fxlite.nn.functional as F
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
-
-
-def _text(program: Any, **types: str) -> str:
-    return next(iter(fx.compile(program, inputs=types).sources.values()))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1", "c8", "f2", "?"])
@@ -40,9 +37,9 @@ def test_running_totals_of_rows_of_named_sizes() -> None:
 
 
 def test_running_totals_of_a_row_are_added_together() -> None:
-    assert "total[lane] += x[r*64 + lane]" in _text(lambda x: x.cumsum(0), x="f32[8,64]")
-    assert "lane" not in _text(lambda x: x.cumsum(1), x="f32[8,64]")
-    assert "lane" not in _text(lambda x: x.cumsum(0), x="f32[8,3]")
+    assert "total[lane] += x[r*64 + lane]" in c_file(lambda x: x.cumsum(0), x="f32[8,64]")
+    assert "lane" not in c_file(lambda x: x.cumsum(1), x="f32[8,64]")
+    assert "lane" not in c_file(lambda x: x.cumsum(0), x="f32[8,3]")
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 9])
@@ -59,7 +56,7 @@ def test_repeated_elements(count: int) -> None:
 
 
 def test_repeated_elements_are_read_once_and_stored_beside_each_other() -> None:
-    text = _text(lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), x="f32[B,4,X,16]")
+    text = c_file(lambda x: F.interpolate(x, scale_factor=2, mode="nearest"), x="f32[B,4,X,16]")
     assert text.count("= x[") == 2 and "/ 2)*16 + k]" in text
 
 
@@ -68,7 +65,7 @@ def test_narrow_images_are_resized_by_tables(mode: str) -> None:
     """The places and weights of a row are computed once, however short it is."""
     x = np.random.default_rng(3).standard_normal((2, 8, 6, 7)).astype("f4")
     agree(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x, rungs=("kernel", "c"))
-    assert "of_place" in _text(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x="f32[2,8,6,7]")
+    assert "of_place" in c_file(lambda x: F.interpolate(x, scale_factor=2, mode=mode), x="f32[2,8,6,7]")
 
 
 def test_loads_with_guards_are_not_stored_several_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,5 +84,5 @@ def test_loads_with_guards_are_not_stored_several_at_a_time(monkeypatch: pytest.
         x = (np.random.default_rng(5).standard_normal((6, 23, channels)) * 9).astype(dtype)
         for program in programs:
             agree(program, x, rungs=("c",))
-    joined = _text(programs[0], x="f64[6,23,2]")
+    joined = c_file(programs[0], x="f64[6,23,2]")
     assert "?" not in joined, joined

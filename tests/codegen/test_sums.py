@@ -16,6 +16,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.types import dtypes
+from tests.codegen.compiling import c_file
 from tests.oracle import RUNGS, agree
 
 Array = np.ndarray[Any, Any]
@@ -229,7 +230,7 @@ def test_exponentials_are_computed_once(name: str, shape: tuple[int, int]) -> No
     for rung in ("kernel", "c", "cuda"):
         made = np.asarray(RUNGS[rung](module)((x,))).reshape(expected.shape)
         np.testing.assert_allclose(made, expected, rtol=2e-6, atol=1e-7)
-    text = next(t for n, t in fx.compile(module).sources.items() if "static void k0" in t and n.endswith(".c"))
+    text = c_file(module)
     loops = 2 if shape[1] > 32 else 1  # of a sum, which may have a rest
     assert len(re.findall(r"fx_exp(_weight)?_f32\(", text)) == times + loops - 1
 
@@ -258,7 +259,7 @@ def test_rows_in_one_page_are_read_one_after_the_other() -> None:
     """Processors follow one stream of reads through a page. Longer rows are read together, those of unknown length
     either way; all give the same sums."""
     for type_, together in (("f64[5000,64]", False), ("f64[5000,3000]", True), ("f64[N,C]", True)):
-        source = "".join(fx.compile(lambda x: x.sum(0), x=type_).sources.values())
+        source = c_file(lambda x: x.sum(0), x=type_)
         assert ("r += 8" in source) == together, type_
         assert ("count <= 512 ? 0" in source) == (type_ == "f64[N,C]"), type_
     for shape in ((203, 5), (203, 600), (17, 9000), (3, 0)):
@@ -299,7 +300,7 @@ def test_long_reductions_are_divided() -> None:
     agree(lambda x: (x.sum(), x.max(), (x > 0).sum(), x[:, ::2].mean()), x, types=["f32[N,C]"])
     for function in (lambda x: x.sum(), lambda x: x.max(), lambda x: (x > 0).sum(), lambda x: x.sum(0)):
         for type_, divided in (("f32[9000,64]", True), ("f32[N,64]", True), ("f32[30,64]", False)):
-            source = "".join(fx.compile(function, x=type_).sources.values())
+            source = c_file(function, x=type_)
             assert ("#pragma omp parallel for num_threads" in source and "totals[part" in source) == divided, source
 
 
@@ -321,7 +322,7 @@ def test_reductions_follow_memory(name: str, shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(1).standard_normal(shape).astype("f4")
     agree(JOINED[name], x)
     agree(JOINED[name], x, types=[f"f32[B,{shape[1]},{shape[2]},{shape[3]}]"])
-    text = "\n".join(fx.compile(JOINED[name], x=f"f32[{','.join(map(str, shape))}]").sources.values())
+    text = c_file(JOINED[name], x=f"f32[{','.join(map(str, shape))}]")
     kernels = text[text.index("static void k0") : text.index("_workspace_bytes")]
     if name != "place of the largest" and shape[3] >= 32:
         assert "lanes[lane]" in kernels and "% 7" not in kernels and "% 14" not in kernels, kernels
@@ -359,12 +360,12 @@ def test_columns_of_parts_and_strides() -> None:
         agree(program, x, types=["f32[N,90]"])
         agree(program, x, types=["f32[N,M]"])
     for program in programs[:3]:
-        text = "".join(fx.compile(program, x="f32[60,90]").sources.values())
+        text = c_file(program, x="f32[60,90]")
         kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
         assert "[lane] " in kernel and "?" not in kernel, kernel
     rolled = lambda x: np.exp(np.roll(x, 40, 1)) / np.exp(x).sum(1, keepdims=True)  # noqa: E731
     agree(rolled, x)
-    text = "".join(fx.compile(rolled, x="f32[60,90]").sources.values())
+    text = c_file(rolled, x="f32[60,90]")
     assert text.count("lanes[16] = {0}") <= 2, text
 
 
@@ -451,7 +452,7 @@ def test_what_is_rolled_is_cut() -> None:
         lambda x: np.concatenate([x, x * 2]).max(),
         lambda x: np.flip(x * 2).mean(),
     ):
-        text = "".join(fx.compile(program, x="f32[5120]").sources.values())
+        text = c_file(program, x="f32[5120]")
         kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
         assert "lanes[lane]" in kernel and "?" not in kernel and "- r" not in kernel, kernel
 
@@ -482,7 +483,7 @@ def test_a_reduction_of_one_value_is_that_value() -> None:
     x[0, 0, :2] = -0.0, np.nan
     for program in (lambda x: np.log(np.exp(x).sum(1)), lambda x: x.max(1) - x.mean(1), lambda x: (x > 0).any(1)):
         agree(program, x)
-        text = "".join(fx.compile(program, x).sources.values())
+        text = c_file(program, x)
         assert "total" not in text[text.index("static void k0") : text.index("_workspace_bytes")]
     agree(
         lambda x: (x.astype("i1").sum(1), x.astype("f2").sum(1), x.argmax(1), x.prod((1,))), np.nan_to_num(x, posinf=3)
@@ -493,5 +494,5 @@ def test_rows_of_several_axes_are_combined() -> None:
     """The largest and the smallest of a middle axis: rows are what follows it, however short the last axis is."""
     x = np.random.default_rng(1).standard_normal((5, 70, 7, 16, 2)).astype("f4")
     agree(lambda x: np.ptp(x, 1), x)
-    text = "".join(fx.compile(lambda x: np.ptp(x, 1), x).sources.values())
+    text = c_file(lambda x: np.ptp(x, 1), x)
     assert text.count("total[lane]") >= 4, text

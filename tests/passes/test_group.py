@@ -12,6 +12,7 @@ import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.codegen.c.emit import emit
 from fxlite.passes.group import group
+from tests.codegen.compiling import c_file, emitted
 from tests.oracle import agree, agree_on_all
 
 
@@ -48,7 +49,7 @@ def test_a_permute_of_joined_named_axes_is_an_epilogue() -> None:
 
     for batch, depth, width in ((2, 5, 6), ("B", "Z", "Y"), ("B", 5, 6), (2, "Z", 6)):
         text = f"f32[{batch},3,{depth},7,{width}]"
-        assert len(fx.compile(program, inputs={"x": text}).kernels) == 2
+        assert len(emitted(program, inputs={"x": text}).calls) == 2
         shapes = [(b, 3, d, 7, w) for b, d, w in ((1, 2, 2), (1, 9, 40), (3, 2, 3), (2, 5, 6))]
         sizes = (batch, depth, width)
         given = (s for s in shapes if all(isinstance(d, str) or d == n for d, n in zip(sizes, s[::2])))
@@ -62,7 +63,7 @@ def test_columns_are_not_divided_by_named_sizes() -> None:
         return (x @ y.reshape(16, -1)).reshape(-1, z.shape[0], z.shape[1]).transpose(1, 0, 2) + z[:, None]
 
     rng, types = np.random.default_rng(3), ["f32[30,16]", "f32[16,H,D]", "f32[H,D]"]
-    assert len(fx.compile(program, inputs=dict(zip("xyz", types))).kernels) == 2
+    assert len(emitted(program, inputs=dict(zip("xyz", types))).calls) == 2
     agree(program, *(rng.standard_normal(s).astype("f4") for s in ((30, 16), (16, 3, 5), (3, 5))), types=types)
 
 
@@ -73,7 +74,7 @@ def test_heads_side_by_side_are_an_epilogue() -> None:
         return (a @ b).transpose(0, 2, 1, 3).reshape(-1, 9, 16) * 2
 
     gm = fx.symbolic_trace(program, a="f32[B,2,9,5]", b="f32[B,2,5,8]")
-    assert len(fx.compile(gm).kernels) == 1
+    assert len(emitted(gm).calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_heads_side_by_side_are_an_epilogue() -> None:
 def test_reductions_of_rows_have_loops_of_their_own(program: Any, shape: tuple[int, ...], kernels: int) -> None:
     """Together they would read column by column; along the last axis, and of few rows, they do not."""
     module = agree(program, np.random.default_rng(0).standard_normal(shape).astype("f4"))
-    assert len(fx.compile(module).kernels) == kernels
+    assert len(emitted(module).calls) == kernels
 
 
 def test_running_totals_read_what_is_cheap_where_it_is() -> None:
@@ -121,8 +122,8 @@ def test_windows_read_rows(turned: bool, kernels: int) -> None:
         return ops.avg_pool2d(image, 3, stride=1, padding=1, layout="NHWC") - image
 
     x = np.random.default_rng(0).standard_normal((2, 7, 6, 5) if turned else (2, 14, 6, 5)).astype("f4")
-    assert len(fx.compile(agree(program, x)).kernels) == kernels
-    assert len(fx.compile(agree(lambda x: np.transpose(x, (0, 2, 3, 1)) * 2, x)).kernels) == 1
+    assert len(emitted(agree(program, x)).calls) == kernels
+    assert len(emitted(agree(lambda x: np.transpose(x, (0, 2, 3, 1)) * 2, x)).calls) == 1
 
 
 def test_long_rows_that_are_reduced_are_adjacent() -> None:
@@ -136,17 +137,17 @@ def test_long_rows_that_are_reduced_are_adjacent() -> None:
 
     for edge, kernels in ((16, 2), (8, 1)):
         x = np.random.default_rng(edge).standard_normal((1, 24, edge, edge)).astype("f4")
-        assert len(fx.compile(agree(layer_norm, x)).kernels) == kernels
-        assert len(fx.compile(agree(lambda x: np.transpose(x, (0, 2, 3, 1)).mean(-1) * 2, x)).kernels) == 1
+        assert len(emitted(agree(layer_norm, x)).calls) == kernels
+        assert len(emitted(agree(lambda x: np.transpose(x, (0, 2, 3, 1)).mean(-1) * 2, x)).calls) == 1
 
 
 @pytest.mark.parametrize(("rows", "kernels"), [(1024, 2), (1000, 1)])
 def test_products_are_not_stored_in_columns_that_are_pages_apart(rows: int, kernels: int) -> None:
     """They are stored as they are computed, and brought into the other order by a kernel of its own."""
     x, y, z = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((rows, 20), (20, 24), (24, rows)))
-    assert len(fx.compile(agree(lambda x, y, z: (x @ y).T + z, x, y, z)).kernels) == kernels
+    assert len(emitted(agree(lambda x, y, z: (x @ y).T + z, x, y, z)).calls) == kernels
     heads = lambda x, y: (x @ y).reshape(rows, 3, 8).transpose(1, 2, 0) * 2  # noqa: E731
-    assert len(fx.compile(agree(heads, x, y)).kernels) == kernels
+    assert len(emitted(agree(heads, x, y)).calls) == kernels
 
 
 TURNED: dict[str, tuple[Any, tuple[int, ...], int]] = {
@@ -167,7 +168,7 @@ def test_rows_that_are_combined_are_turned_afterwards(name: str) -> None:
     x = np.random.default_rng(4).standard_normal(shape).astype("f4")
     agree(program, x, rungs=("kernel", "c"))
     types = {"x": f"f32[{','.join(map(str, shape))}]"}
-    assert len(fx.compile(fx.symbolic_trace(program, inputs=types)).kernels) == kernels
+    assert len(emitted(fx.symbolic_trace(program, inputs=types)).calls) == kernels
 
 
 def test_numbers_that_a_reduction_reads_twice_are_not_stored() -> None:
@@ -178,7 +179,7 @@ def test_numbers_that_a_reduction_reads_twice_are_not_stored() -> None:
         return (x + places) / (x + places).sum(-1, keepdims=True)
 
     agree(program, np.ones((64, 80), "f8"), types=["f64[A,B]"])
-    assert len(fx.compile(fx.symbolic_trace(program, "f64[A,B]")).kernels) == 1
+    assert len(emitted(fx.symbolic_trace(program, "f64[A,B]")).calls) == 1
 
 
 def test_a_difference_is_computed_where_several_groups_read_it() -> None:
@@ -209,7 +210,7 @@ def test_edges_of_two_axes_are_one_kernel() -> None:
         def program(x: Any, mode: Any = mode) -> Any:
             return np.pad(x, ((0, 0), (0, 0), (1, 1), (2, 2)), mode=mode)
 
-        assert len(fx.compile(agree(program, x)).kernels) == 1, mode
+        assert len(emitted(agree(program, x)).calls) == 1, mode
         agree(program, x, types=["f32[A,B,C+3,D+3]"])
 
 
@@ -239,8 +240,8 @@ def test_a_small_table_that_is_looked_up_is_computed_once(table: str, kernels: i
 
     rng = np.random.default_rng(3)
     agree(program, rng.standard_normal(64), rng.integers(-64, 64, 200), types=["f64[64]", "i64[N]"])
-    assert len(fx.compile(program, table, "i64[N]").kernels) == kernels
-    assert len(fx.compile(program, "f64[64]", "i64[5]").kernels) == 1
+    assert len(emitted(program, table, "i64[N]").calls) == kernels
+    assert len(emitted(program, "f64[64]", "i64[5]").calls) == 1
 
 
 def test_what_a_product_reads_is_not_computed_for_each_of_its_elements() -> None:
@@ -266,5 +267,5 @@ def test_rows_of_joined_axes_are_not_stored_before_they_are_reduced() -> None:
         return (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
 
     agree(norm, np.random.default_rng(1).standard_normal((512, 256)).astype("f4"))
-    text = "".join(fx.compile(norm, x="f32[512,256]").sources.values())
+    text = c_file(norm, x="f32[512,256]")
     assert len(re.findall(r"^static void k\d", text, re.MULTILINE)) == 1
