@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-import fxlite as fx
 from fxlite import backend, passes
 from fxlite.cli import main
 from fxlite.codegen.c import templates
 from fxlite.ops.op import REGISTRY
+from tests.codegen.compiling import c_file
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -133,9 +133,8 @@ def test_before_and_after_are_what_the_commands_make(
     from tutorials import digits
 
     text = README.read_text()
-    compiled = fx.compile(digits.trained(), x="f32[B,1,8,8]", backend="c")
     (shown,) = re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)
-    assert compiled.sources["digits.c"].endswith(shown)
+    assert c_file(digits.trained(), x="f32[B,1,8,8]").endswith(shown)
     pytest.importorskip("libcst", reason='pip install "fxlite[patch]"')
     (command, diff), *_ = re.findall(r"^```console\n\$ fxlite (.+?)\n(.*?)^```", text, re.M | re.S)
     monkeypatch.chdir(ROOT)

@@ -13,7 +13,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn
 from fxlite.codegen.runtime.build import build_executable
-from tests.codegen.compiling import UNTIMED, run_sanitized
+from tests.codegen.compiling import UNTIMED, emitted, run_sanitized
 from tests.codegen.test_rolling import GPT, MODELS, Layers
 from tests.zoo import ZOO
 
@@ -82,7 +82,7 @@ EMPTY = {
 def test_a_call_without_elements_may_have_no_memory(name: str) -> None:
     """A caller in C may give null pointers where all arrays and the workspace have no bytes."""
     module, declared = EMPTY[name]
-    program = fx.compile(module, declared, backend="c").program
+    program = emitted(module, declared)
     arrays = ["NULL"] * (len(program.inputs) + len(program.outputs))
     given = ", ".join([*arrays, "0", "weights"])
     main = f"""#include "{program.name}.h"

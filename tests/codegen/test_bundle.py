@@ -158,9 +158,9 @@ def test_a_caller_may_check_sizes_and_ask_what_an_error_means(tmp_path: Path) ->
     def program(x: Any, y: Any) -> Any:
         return x.max(0) + y.sum()
 
-    fn = fx.compile(program, x="f32[M,3]", y="f32[N]")
-    name = fn.program.name
-    for file, text in fn.sources.items():
+    made = emitted(program, x="f32[M,3]", y="f32[N]")
+    name = made.name
+    for file, text in made.sources.items():
         (tmp_path / file).write_text(text)
     (tmp_path / "main.c").write_text(
         f"""#include <stdio.h>
@@ -184,9 +184,9 @@ int main(void) {{
 
 @needs_tools
 def test_header_compiles_as_c_and_cpp(tmp_path: Path) -> None:
-    fn = fx.compile(small(), x="f32[B,4]")
-    header = tmp_path / f"{fn.program.name}.h"
-    header.write_text(fn.sources[header.name])
+    made = emitted(small(), x="f32[B,4]")
+    header = tmp_path / f"{made.name}.h"
+    header.write_text(made.sources[header.name])
     text = header.read_text()
     assert re.search(r"@param\[in\] x +f32\[B,4\]\n", text)
     assert re.search(r"@param B +size of a named dim, 0 or more\n", text)

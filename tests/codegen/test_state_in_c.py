@@ -11,24 +11,23 @@ import numpy as np
 import pytest
 
 import fxlite as fx
-from tests.codegen.compiling import make_test
+from tests.codegen.compiling import emitted, make_test
 from tests.core.test_state import PROGRAMS, Cache, calls, same
 
 
 @pytest.mark.parametrize("name", ["cache", "shift", "nested", "batch_norm"])
 def test_no_state_is_copied(name: str) -> None:
     make, declared = PROGRAMS[name]
-    function = fx.compile(make(), declared, backend="c")
-    assert [node.name for node, _ in function.program.program.copied] == []
-    header = function.sources[f"{function.program.name}.h"]
-    assert f"struct {function.program.name}_state {{" in header
-    assert f"void {function.program.name}_state_init(" in header
+    made = emitted(make(), declared)
+    assert [node.name for node, _ in made.program.copied] == []
+    header = made.sources[f"{made.name}.h"]
+    assert f"struct {made.name}_state {{" in header
+    assert f"void {made.name}_state_init(" in header
 
 
 def test_states_that_trade_places_need_one_copy() -> None:
     make, declared = PROGRAMS["swap"]
-    function = fx.compile(make(), declared, backend="c")
-    assert len(function.program.program.copied) == 1
+    assert len(emitted(make(), declared).program.copied) == 1
 
 
 def test_a_row_is_written_where_it_lies() -> None:

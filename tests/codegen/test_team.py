@@ -15,6 +15,7 @@ import fxlite as fx
 import fxlite.nn.functional as F
 from fxlite.codegen.runtime.build import team_source
 from fxlite.codegen.runtime.toolchain import TEAM_LIBRARIES, compile_flags, find_compiler
+from tests.codegen.compiling import emitted
 
 pytestmark = pytest.mark.skipif(not find_compiler().is_gcc, reason="needs GCC on Linux")
 
@@ -277,8 +278,7 @@ def one_channel(x: Any) -> Any:
 )
 def test_products_need_nothing_else(program: Any, types: tuple[str, ...]) -> None:
     """Phases of a product are regions of their own, of which one may have a single share."""
-    function = fx.compile(fx.symbolic_trace(program, *types), backend="c", threads=2)
-    texts = [text for name, text in function.sources.items() if name.endswith((".c", ".h"))]
+    texts = list(emitted(program, *types).sources.values())
     assert "#pragma omp parallel" in "".join(texts)
     assert team_source(find_compiler(), texts) == TEAM
 

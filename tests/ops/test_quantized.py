@@ -16,6 +16,7 @@ from fxlite.ops.integer.quantized_product import largest_depth
 from fxlite.show.node_cost import node_flops
 from fxlite.types import dtypes
 from fxlite.types.tensor_type import type_of
+from tests.codegen.compiling import emitted
 
 Array = np.ndarray[Any, Any]
 
@@ -176,8 +177,7 @@ def test_requantization_is_part_of_the_product() -> None:
         q = ops.requantize(sums, scale, 5, dtype="u8", qmin=5)
         return ops.dequantize(ops.max_pool2d(q, kernel_size=3, stride=2, padding=1), 0.1, 5)
 
-    function = fx.compile(fx.symbolic_trace(program, "f32[B,4,9,9]"), backend="c")
-    stored = [kernel.root.type.dtype.name for kernel in function.kernels]
+    stored = [call.group.root.type.dtype.name for call in emitted(program, "f32[B,4,9,9]").calls]
     assert stored == ["u8", "u8", "f32"], "sums of 32 bits are never stored"
 
 

@@ -16,7 +16,7 @@ from fxlite.codegen.c import templates
 from fxlite.codegen.program.program import optimize
 from fxlite.codegen.runtime.toolchain import has_bf16_tiles
 from fxlite.passes.checking.verify import check_examples
-from tests.codegen.compiling import QUICK, make_test
+from tests.codegen.compiling import QUICK, emitted, make_test
 
 
 class Products(nn.Module):
@@ -160,8 +160,8 @@ def test_the_ledger_says_who_reads_more() -> None:
 def test_other_precisions_have_no_casts() -> None:
     for precision in ("highest", "high"):
         model = Residual(16)
-        fn = fx.compile(model, x="f32[1,3,32,32]", matmul_precision=precision)
-        assert casts(fn.optimized) == []
+        made = emitted(model, x="f32[1,3,32,32]", matmul_precision=precision)
+        assert casts(made.program.module) == []
 
 
 def test_examples() -> None:
