@@ -2,7 +2,7 @@
 reference function.
 
 In: a kernel, arrays for its inputs, values of its dims. Out: arrays of its outputs. Loops whose
-iterations are independent (parallel, simd) become axes of NumPy grids; the others run one by one,
+iterations are independent (parallel, simd, lanes) become axes of NumPy grids; the others run one by one,
 under a mask if their extent depends on the grid.
 
 Expressions are evaluated for whole grids of indices at once. This defines the meaning of
@@ -17,7 +17,7 @@ plans.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,10 +69,9 @@ class Evaluator:
             # the inside of a reduction or a guarded load is evaluated by it
             order = self._orders[node] = [(e, _HOW[type(e)]) for e in expr.walk(node, (Reduction, Load))]
         memo = self._memo
-        with np.errstate(all="ignore"):
-            for inner, evaluate in order:
-                if inner not in memo:
-                    memo[inner] = evaluate(self, inner)
+        for inner, evaluate in order:
+            if inner not in memo:
+                memo[inner] = evaluate(self, inner)
         return memo[node]
 
     def index(self, index: Index) -> Any:
@@ -209,7 +208,7 @@ _HOW: dict[type[Expr], Callable[[Evaluator, Any], Any]] = {
 #: Computes a kernel's outputs by name, from its inputs by name and the sizes of named dims.
 RunKernel = Callable[[Kernel, Mapping[str, Any], Mapping[str, int]], Mapping[str, Any]]
 
-_GRID = ("parallel", "simd", "parallel simd", "independent")
+_IN_ORDER = ("serial", "rolled", "reduce", "transpose")
 
 
 def run_kernel(kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
@@ -222,24 +221,17 @@ def run_kernel(kernel: Kernel, inputs: Mapping[str, Any], dims: Mapping[str, int
         for b in kernel.outputs
     }
     runner = _Runner(kernel, {**inputs, **outputs}, dict(dims))
-    runner.run(kernel.body, 0, None)
+    with np.errstate(all="ignore"):
+        runner.run(kernel.body, 0, None)
     return {b.name: outputs[b.name].astype(b.dtype.numpy, copy=False) for b in kernel.outputs}
 
 
-def _depth(body: Sequence[Stmt]) -> int:
-    deepest = 0
-    for s in body:
-        if isinstance(s, (For, If)):
-            own = isinstance(s, For) and s.kind in _GRID
-            deepest = max(deepest, own + _depth(s.body))
-    return deepest
-
-
-def _fills_an_array(s: For) -> bool:
-    """Whether each iteration of a loop over a grid assigns an element of a local array of its own, which holds
-    elements one by one."""
-    targets = (t.target for t in statements(s.body) if isinstance(t, Assign))
-    return any(s.var in i.variables() for target in targets for i in target.index)
+def _is_grid(s: For) -> bool:
+    """Whether the iterations of a loop are independent, and what they assign is their own: variables inside of the
+    loop, and elements of arrays around it."""
+    inner = {t.name for t in statements(s.body) if isinstance(t, Alloc)}
+    around = (t.target for t in statements(s.body) if isinstance(t, Assign) and t.target.name not in inner)
+    return s.kind not in _IN_ORDER and all(any(s.var in i.variables() for i in t.index) for t in around)
 
 
 class _Runner:
@@ -248,13 +240,20 @@ class _Runner:
         self.buffers = buffers
         self.env = env
         self.locals: dict[str, Any] = {}
-        self.axes = _depth(kernel.body)
+        self.grids = {id(s) for s in statements(kernel.body) if isinstance(s, For) and _is_grid(s)}
+        self.axes = self._depth(kernel.body)
+        self.loops_around: dict[str, int] = {}
+        """The number of grid loops around a local array."""
         self.orders: dict[Expr, _Order] = {}
 
-    def evaluator(self, mask: Any = None) -> Evaluator:
+    def _depth(self, body: Sequence[Stmt]) -> int:
+        """How many grid loops are nested."""
+        return max((self._depth(s.body) + (id(s) in self.grids) for s in body if isinstance(s, (For, If))), default=0)
+
+    def evaluator(self, mask: Any) -> Evaluator:
         return Evaluator(self.env, self.buffers, self.locals, mask, self.orders)
 
-    def value(self, e: Any, mask: Any = None) -> Any:
+    def value(self, e: Any, mask: Any) -> Any:
         return self.evaluator(mask)(e)
 
     def run(self, body: Sequence[Stmt], axis: int, mask: Any) -> None:
@@ -265,6 +264,7 @@ class _Runner:
             elif isinstance(s, Alloc):
                 start = np.asarray(self.value(s.init, mask))
                 self.locals[s.name] = [start] * s.size if s.size else start
+                self.loops_around[s.name] = axis
             elif isinstance(s, Assign):
                 self._assign(s, mask)
             elif isinstance(s, Store):
@@ -284,7 +284,7 @@ class _Runner:
     def _loop(self, s: For, axis: int, mask: Any) -> None:
         """Run all steps of a loop over the grid at once; if the extent depends on outer loops, up to the
         largest extent and under a mask."""
-        extent = np.asarray(self.evaluator().index(s.var.extent))
+        extent = np.asarray(self.evaluator(mask).index(s.var.extent))
 
         def inside(step: Any) -> Any:
             if extent.size <= 1:
@@ -292,7 +292,7 @@ class _Runner:
             return step < extent if mask is None else (step < extent) & mask
 
         steps = np.arange(0, int(extent.max(initial=0)), s.step)
-        if s.kind in _GRID and not _fills_an_array(s):
+        if id(s) in self.grids:
             shape = [1] * self.axes
             shape[axis] = -1
             self.env[s.var.name] = grid = steps.reshape(shape)
@@ -309,27 +309,29 @@ class _Runner:
     def _assign(self, s: Assign, mask: Any) -> None:
         new = self.value(s.value, mask)
         name = s.target.name
-        if s.target.index:
-            at = np.asarray(self.evaluator().index(s.target.index[0]))
-            cells = self.locals[name]
-            if at.size == 1:
-                position = int(at.item())
-                cells[position] = new if mask is None else np.where(mask, new, cells[position])
-            else:  # each step of a grid may write another one
-                self.locals[name] = [
-                    np.where(at == position if mask is None else (at == position) & mask, new, old)
-                    for position, old in enumerate(cells)
-                ]
-        else:
+        if not s.target.index:
             old = self.locals[name]
             self.locals[name] = new if mask is None else np.where(mask, new, old)
+            return
+        at = np.asarray(self.evaluator(mask).index(s.target.index[0]))
+        cells = self.locals[name]
+        for step in _steps_inside(at, self.loops_around[name]):
+            position, value, wanted = (_part(v, step) for v in (at, new, mask))
+            if wanted is not None and not np.any(wanted):
+                continue
+            if position.size == 1:
+                cell = int(position.item())
+                cells[cell] = value if wanted is None else np.where(wanted, value, cells[cell])
+            else:  # the array is one of each step of the loops around, which may write different cells
+                for cell, old in enumerate(cells):
+                    here = position == cell
+                    cells[cell] = np.where(here if wanted is None else here & wanted, value, old)
 
     def _store(self, s: Store, mask: Any) -> None:
         array = self.buffers[s.buffer]
         evaluator = self.evaluator(mask)
         dtype = self.kernel.buffer(s.buffer).dtype
-        with np.errstate(all="ignore"):
-            value = np.asarray(evaluator(s.value)).astype(dtype.numpy).astype(array.dtype)
+        value = np.asarray(evaluator(s.value)).astype(dtype.numpy).astype(array.dtype)
         index = [np.asarray(evaluator.index(i)) for i in s.index]
         grids = np.broadcast_arrays(*index, value, *(() if mask is None else (mask,)))
         if mask is not None:
@@ -342,6 +344,19 @@ class _Runner:
             array[target] = grids[len(index)]
         else:
             array[...] = value
+
+
+def _steps_inside(at: np.ndarray[Any, Any], axis: int) -> Iterator[tuple[slice, ...]]:
+    """The parts of a grid for each step of its axes from ``axis`` on."""
+    for place in np.ndindex(at.shape[axis:]):
+        yield (slice(None),) * min(axis, at.ndim) + tuple(slice(p, p + 1) for p in place)
+
+
+def _part(value: Any, step: tuple[slice, ...]) -> Any:
+    """The part of a value on a grid, which is the same along axes of one element."""
+    if np.ndim(value) == 0:
+        return value
+    return value[tuple(part if size > 1 else slice(None) for part, size in zip(step, value.shape))]
 
 
 def scheduled(program: Program) -> list[Kernel]:

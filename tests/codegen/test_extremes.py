@@ -141,9 +141,7 @@ def test_places_in_another_order(name: str, dtype: str) -> None:
             some = np.where(ties == 7, special, ties).astype(dtype)
             agree(ORDERS[name], some)
             agree(ORDERS[name], np.full_like(ties, special))
-    text = "".join(
-        fx.compile(ORDERS[name], x=f"{fx.TensorType((240, 128), np.dtype(dtype)).dtype}[240,128]").sources.values()
-    )
+    text = c_file(ORDERS[name], x=f"{fx.TensorType((240, 128), np.dtype(dtype)).dtype}[240,128]")
     assert "where = -1" not in text[text.index("static void k") : text.index("_check(void)")]
 
 

@@ -381,13 +381,13 @@ def test_padding_is_not_asked_for_in_rows() -> None:
         agree(program, x)
         agree(program, x, types=["f32[N,150]"])
         agree(program, x, types=["f32[9,M]"])
-        text = "".join(fx.compile(program, x="f32[9,150]").sources.values())
+        text = c_file(program, x="f32[9,150]")
         kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
         assert "lane < 16" in kernel and "? v[" not in kernel and "lane - " not in kernel, kernel
 
 
 def test_the_largest_of_repeated_numbers_is_that_of_the_numbers() -> None:
-    text = "".join(fx.compile(lambda x: np.repeat(x, 4, 1).max(1), x="f32[90,64]").sources.values())
+    text = c_file(lambda x: np.repeat(x, 4, 1).max(1), x="f32[90,64]")
     kernel = text[text.index("static void k0") : text.index("_workspace_bytes")]
     assert "< 4;" not in kernel.replace("lane < 4;", ""), kernel
 

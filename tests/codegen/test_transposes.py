@@ -15,6 +15,7 @@ from fxlite.codegen.c.emit import emit
 from fxlite.codegen.kernel.kernel_ir import For, statements
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import optimize, plan
+from tests.codegen.compiling import c_file
 from tests.oracle import agree
 
 #: Programs of two arrays, and the shapes of these.
@@ -152,11 +153,11 @@ def test_short_rows(name: str, dtype: str, shape: tuple[int, ...]) -> None:
 
 def test_short_rows_are_computed_side_by_side() -> None:
     for name, program in SHORT_ROWS.items():
-        text = "".join(fx.compile(program, x="f32[3000,10]").sources.values())
+        text = c_file(program, x="f32[3000,10]")
         kernel = text[text.index("_softmax(") if "_softmax(" in text else text.index("static void k") :]
         assert "lane < 32" in kernel, f"{name}: {kernel}"
     for program in (lambda x: x / x.sum(1, keepdims=True), lambda x: x.sum(1)):  # to move them would take longer
-        text = "".join(fx.compile(program, x="f32[3000,10]").sources.values())
+        text = c_file(program, x="f32[3000,10]")
         assert "tile" not in text[text.index("static void k") : text.index("_check(void)")]
-    columns = "".join(fx.compile(lambda x: softmax(x.T), x="f32[10,3000]").sources.values())
+    columns = c_file(lambda x: softmax(x.T), x="f32[10,3000]")
     assert "k1" not in columns and columns.count("copy_transposed_float(count") == 0  # they are read in place
