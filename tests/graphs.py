@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fxlite as fx
-from fxlite.ops.op import REGISTRY
+from fxlite.ops.op import REGISTRY, Op
+from fxlite.ops.samples import Sample
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.agreement import Chain
 
@@ -15,16 +17,25 @@ def trace(program: Any, *types: str) -> fx.GraphModule:
     return fx.symbolic_trace(program, *(types or ("f32[3,4]",)))
 
 
+def of_arrays(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A function of so many named arrays, of which a program can be traced, in place of one of ``*arrays``."""
+    names = ", ".join(f"x{i}" for i in range(count))
+    space: dict[str, Any] = {"function": function}
+    exec(f"def program({names}): return function({names})", space)
+    return space["program"]  # type: ignore[no-any-return]
+
+
+def sample_program(op: Op, sample: Sample) -> Callable[..., Any]:
+    """A function of the arrays of a sample that calls the op."""
+    return of_arrays(lambda *values: sample.call(op, values), len(sample.types()))
+
+
 def traced_sample(name: str, number: int) -> tuple[Any, list[Any], fx.GraphModule, Chain]:
     """A sample of an op: the program, its inputs, the module, and how long its chains are."""
-    op = REGISTRY[name]
-    sample = op.samples[number]
-    inputs = sample.arrays(seed=number)
-    names = ", ".join(f"x{i}" for i in range(len(inputs)))
-    space: dict[str, Any] = {"call": lambda *values: sample.call(op, values)}
-    exec(f"def program({names}): return call({names})", space)
-    module = fx.symbolic_trace(space["program"], *sample.types())
-    return space["program"], inputs, module, longest_chain(module.graph.nodes, sample.dims)
+    sample = REGISTRY[name].samples[number]
+    program = sample_program(REGISTRY[name], sample)
+    module = fx.symbolic_trace(program, *sample.types())
+    return program, sample.arrays(seed=number), module, longest_chain(module.graph.nodes, sample.dims)
 
 
 def ops_of(program: Any) -> list[str]:

@@ -20,6 +20,7 @@ import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.ops.op import REGISTRY
 from fxlite.types import agreement
+from tests.graphs import sample_program
 from tests.oracle import written
 from tests.zoo import ZOO
 
@@ -123,11 +124,7 @@ def made(what: Any) -> tuple[fx.GraphModule, Any]:
         return module, inputs
     op, number = what
     sample = op.samples[number]
-    arrays = sample.arrays(seed=number)
-    names = ", ".join(f"x{i}" for i in range(len(arrays)))
-    space: dict[str, Any] = {"program": lambda *values: sample.call(op, values)}
-    exec(f"def sample_program({names}): return program({names})", space)
-    return fx.symbolic_trace(space["sample_program"], *sample.types()), arrays
+    return fx.symbolic_trace(sample_program(op, sample), *sample.types()), sample.arrays(seed=number)
 
 
 def main() -> None:

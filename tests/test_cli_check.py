@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -39,27 +40,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_kinds_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(
-        capsys,
-        "check",
-        "net.py:Net",
-        *X,
-        "--size",
-        "B=8",
-        "--match",
-        "conv2d > batch_norm > relu",
-        "--no-match",
-        "dropout, [dtype=f64]",
-        "--max-peak",
-        "20kB",
-        "--max-flops",
-        "1M",
-        "--max-weights",
-        "1KiB",
-        "--max-nodes",
-        "40",
-        "--lint",
-    )
+    queries = '--match "conv2d > batch_norm > relu" --no-match "dropout, [dtype=f64]"'
+    limits = "--max-peak 20kB --max-flops 1M --max-weights 1KiB --max-nodes 40"
+    command = f"check net.py:Net --size B=8 {queries} {limits} --lint"
+    status, out, err = run(capsys, *shlex.split(command), *X)
     assert (status, err) == (0, "")
     assert out.splitlines() == [
         "ok  match        conv2d > batch_norm > relu: 1 match",
@@ -74,26 +58,9 @@ def test_all_kinds_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_failures_name_the_nodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = run(
-        capsys,
-        "check",
-        "net.py:Net",
-        *X,
-        "--size",
-        "B=8",
-        "--match",
-        "conv2d > relu",
-        "--no-match",
-        "relu > exp",
-        "--max-peak",
-        "10kB",
-        "--max-flops",
-        "2k",
-        "--max-weights",
-        "100B",
-        "--max-nodes",
-        "3",
-    )
+    queries = '--match "conv2d > relu" --no-match "relu > exp"'
+    limits = "--max-peak 10kB --max-flops 2k --max-weights 100B --max-nodes 3"
+    status, out, err = run(capsys, *shlex.split(f"check net.py:Net --size B=8 {queries} {limits}"), *X)
     assert (status, err) == (1, "")
     for line in (
         "FAIL  match        conv2d > relu: no matches",

@@ -13,6 +13,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.codegen.c.render.routine_template import chirp_length, factors, radices
 from fxlite.ops.numeric.complex_numbers import roots_of_unity
 from fxlite.show.node_cost import node_flops
+from tests.graphs import of_arrays
 from tests.oracle import RUNGS, agree
 
 Array = np.ndarray[Any, Any]
@@ -52,10 +53,7 @@ def test_sizes(name: str, wide: bool) -> None:
     def program(*rows: Any) -> Any:
         return tuple(function(x, norm=NORMS[len(x.shape) % 3]) for x in rows)
 
-    names = ", ".join(f"x{n}" for n in sizes)
-    space: dict[str, Any] = {"program": program}
-    exec(f"def together({names}): return program({names})", space)
-    agree(space["together"], *inputs, rungs=(*NO_COMPILER, "c"))
+    agree(of_arrays(program, len(sizes)), *inputs, rungs=(*NO_COMPILER, "c"))
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -14,6 +14,7 @@ from fxlite import nn, ops, passes
 from fxlite.codegen.program.program import optimize
 from fxlite.graph.interpreter import Interpreter
 from fxlite.ops.op import REGISTRY
+from tests.graphs import sample_program
 from tests.oracle import RUNGS, flatten
 
 Array = np.ndarray[Any, Any]
@@ -97,12 +98,10 @@ def test_samples_of_all_ops() -> None:
             arrays = sample.arrays(seed=number)
             if not any(a.dtype in (np.float16, ml_dtypes.bfloat16) for a in arrays):
                 continue
-            names = ", ".join(f"x{i}" for i in range(len(arrays)))
-            space: dict[str, Any] = {"call": lambda *v, s=sample, o=op: s.call(o, v)}
-            exec(f"def program({names}): return call({names})", space)
+            program = sample_program(op, sample)
             with np.errstate(all="ignore"):
-                wanted = flatten(space["program"](*arrays))
-            module = fx.symbolic_trace(space["program"], *sample.types())
+                wanted = flatten(program(*arrays))
+            module = fx.symbolic_trace(program, *sample.types())
             expanded = passes.decompose(module)
             results = [RUNGS["kernel"](module)(arrays), Interpreter(expanded).run(*arrays)]
             for result in results:

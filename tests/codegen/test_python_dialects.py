@@ -30,6 +30,7 @@ from fxlite.passes import quantize as q
 from fxlite.show.node_cost import longest_chain
 from fxlite.types.tensor_type import parse_type
 from tests.codegen.test_python_classes import resnet, transformer
+from tests.graphs import sample_program
 from tests.oracle import compare, flatten, flatten_types
 from tests.source_lines import MODELS, traced
 from tests.zoo import ZOO
@@ -130,10 +131,7 @@ def samples(part: int) -> Iterator[tuple[str, fx.GraphModule, Sequence[Any]]]:
     """A program for each sample of a fourth of the ops."""
     for name in sorted(REGISTRY)[part::4]:
         for number, sample in enumerate(REGISTRY[name].samples):
-            names = [f"x{i}" for i in range(len(sample.types()))]
-            space: dict[str, Any] = {"run": lambda *v, n=name, s=sample: s.call(REGISTRY[n], v)}
-            exec(f"def program({', '.join(names)}): return run({', '.join(names)})", space)
-            gm = fx.symbolic_trace(space["program"], *sample.types())
+            gm = fx.symbolic_trace(sample_program(REGISTRY[name], sample), *sample.types())
             yield f"{name}_sample_{number}", gm, sample.arrays()
 
 
@@ -232,6 +230,9 @@ def test_programs(dialect: str, tmp_path: Path) -> None:
         assert max(map(len, text.splitlines())) <= 100, path
 
 
+_MYPY = "--config-file= --follow-imports=skip --ignore-missing-imports --cache-dir=/dev/null"
+
+
 def clean(folder: Path) -> None:
     """ruff would change nothing but unused values, which are the program's own; mypy is content."""
     if shutil.which("ruff", path=str(Path(sys.executable).parent)) is None:
@@ -241,16 +242,7 @@ def clean(folder: Path) -> None:
     for command in (
         [*ruff, "format", "--diff", *config],
         [*ruff, "check", "--ignore", "F841,RET504,RUF059", *config],
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--config-file=",
-            "--follow-imports=skip",
-            "--ignore-missing-imports",
-            "--cache-dir=/dev/null",
-            *map(str, folder.glob("*.py")),
-        ],
+        [sys.executable, "-m", "mypy", *_MYPY.split(), *map(str, folder.glob("*.py"))],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

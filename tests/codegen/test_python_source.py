@@ -30,6 +30,7 @@ from fxlite.ops.op import REGISTRY
 from fxlite.passes import dce, decompose
 from fxlite.show.text.pretty import wrap_code
 from fxlite.tracing.nonempty import missing_guards
+from tests.graphs import sample_program
 from tests.oracle import compare
 from tests.zoo import ZOO, Program
 
@@ -432,9 +433,6 @@ def test_a_long_expression_in_parentheses_stays_one() -> None:
 def test_every_op(name: str) -> None:
     """Each sample of each op, written with nn.functional, an operator or ops, is the same call."""
     for sample in REGISTRY[name].samples:
-        names = [f"x{i}" for i in range(len(sample.types()))]
-        space: dict[str, Any] = {"run": lambda *v, s=sample: s.call(REGISTRY[name], v)}
-        exec(f"def program({', '.join(names)}): return run({', '.join(names)})", space)
-        gm = fx.symbolic_trace(space["program"], *sample.types())
+        gm = fx.symbolic_trace(sample_program(REGISTRY[name], sample), *sample.types())
         again = fx.symbolic_trace(python_program(gm), *sample.types())
         fx.assert_same(gm, again)

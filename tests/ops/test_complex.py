@@ -17,6 +17,7 @@ from fxlite.ops.op import REGISTRY
 from fxlite.ops.samples import Random, Sample
 from fxlite.show.node_cost import node_flops
 from fxlite.types import agreement, dtypes
+from tests.graphs import sample_program
 from tests.oracle import RUNGS, Disagreement, agree
 
 Array = np.ndarray[Any, Any]
@@ -60,19 +61,17 @@ def test_ops_compute_complex_numbers_or_refuse_them(name: str) -> None:
     tried = 0
     for sample in filter(None, map(complex_sample, op.samples)):
         arrays = sample.arrays()
-        names = ", ".join(f"x{i}" for i in range(len(arrays)))
-        space: dict[str, Any] = {"call": lambda *v, s=sample: s.call(op, v)}
-        exec(f"def program({names}): return call({names})", space)
+        program = sample_program(op, sample)
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
             try:
-                fx.symbolic_trace(space["program"], *sample.types())
+                fx.symbolic_trace(program, *sample.types())
             except FxliteError:
                 with pytest.raises((FxliteError, TypeError)):
-                    space["program"](*arrays)
+                    program(*arrays)
                 continue
             rungs = [r for r in RUNGS if r not in ("c", "cuda")]
-            agree(space["program"], *arrays, types=sample.types(), rungs=rungs)
+            agree(program, *arrays, types=sample.types(), rungs=rungs)
         tried += 1
     assert tried or name not in ("add", "matmul", "exp", "sum", "concat", "einsum", "where")
 

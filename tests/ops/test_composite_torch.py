@@ -15,6 +15,7 @@ from fxlite.base.errors import FxliteError
 from fxlite.ops.op import REGISTRY
 from fxlite.tracing.tracer import Tracer
 from fxlite.types import dtypes
+from tests.graphs import of_arrays
 from tests.oracle import compare
 
 FAMILIES = ("activation", "attention", "composite", "loss", "normalization")
@@ -33,11 +34,8 @@ def _run_expansion(name: str, arrays: Any, number: int, types: Any = None) -> An
 
     if types is None:
         return program(*arrays)
-    names = [f"x{i}" for i in range(len(arrays))]
-    space: dict[str, Any] = {"program": program}
-    exec(f"def run({', '.join(names)}): return program({', '.join(names)})", space)
     tracer = Tracer()
-    graph = tracer.trace(space["run"], inputs=dict(zip(names, types)))
+    graph = tracer.trace(of_arrays(program, len(arrays)), inputs={f"x{i}": type_ for i, type_ in enumerate(types)})
     assert not any(n.target is op for n in graph.nodes), f"{name} expands into itself"
     module = tracer.module(name)
     module.graph.lint()

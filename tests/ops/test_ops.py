@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ import fxlite as fx
 from fxlite.base.errors import FxliteError
 from fxlite.ops.op import REGISTRY
 from tests.fuzz.results import exact_difference
+from tests.graphs import sample_program
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
@@ -38,16 +38,8 @@ def test_sample(name: str, number: int) -> None:
     op = REGISTRY[name]
     sample = op.samples[number]
     arrays = sample.arrays(seed=number)
-
-    def program(*values: Any) -> Any:
-        return sample.call(op, values)
-
-    # a function with named parameters, as many as there are arrays
-    names = [f"x{i}" for i in range(len(arrays))]
-    space: dict[str, Any] = {"program": program}
-    exec(f"def {name}_program({', '.join(names)}): return program({', '.join(names)})", space)
     rungs = [r for r in RUNGS if r not in ("c", "cuda")]  # these two: many samples in one build
-    agree(space[f"{name}_program"], *arrays, types=sample.types(), rungs=rungs)
+    agree(sample_program(op, sample), *arrays, types=sample.types(), rungs=rungs)
 
 
 def test_scalars_of_numpy_are_operands() -> None:
@@ -75,12 +67,8 @@ def test_body_is_reference(name: str, number: int) -> None:
 def test_bad_call_is_refused(name: str, number: int) -> None:
     op = REGISTRY[name]
     bad = op.bad_samples[number]
-    types = bad.sample.types()
-    names = [f"x{i}" for i in range(len(types))]
-    space: dict[str, Any] = {"run": lambda *v: bad.sample.call(op, v)}
-    exec(f"def f({', '.join(names)}): return run({', '.join(names)})", space)
     with pytest.raises((FxliteError, ValueError, TypeError)) as caught:
-        fx.symbolic_trace(space["f"], *types)
+        fx.symbolic_trace(sample_program(op, bad.sample), *bad.sample.types())
     assert bad.match in str(caught.value)
 
 

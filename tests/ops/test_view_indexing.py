@@ -17,7 +17,7 @@ from fxlite.base.errors import FxliteError, ShapeError, TraceError
 from fxlite.ops.samples import S
 from fxlite.ops.slicing import never_negative, slice_bounds
 from fxlite.types import shapes
-from tests.graphs import ops_of
+from tests.graphs import of_arrays, ops_of
 from tests.ops.body_check import check_body
 from tests.oracle import RUNGS, agree
 
@@ -355,10 +355,7 @@ def test_random_subscripts_with_traced_indices(case: Any) -> None:
         given_values = iter(values)
         return x[tuple(next(given_values) if isinstance(i, np.ndarray) else i for i in index)]
 
-    names = [f"i{n}" for n in range(len(arrays))]
-    space: dict[str, Any] = {"program": program}
-    exec(f"def f({', '.join(['x', *names])}): return program({', '.join(['x', *names])})", space)
-    agree(space["f"], arange(*shape), *arrays, rungs=FAST)
+    agree(of_arrays(program, 1 + len(arrays)), arange(*shape), *arrays, rungs=FAST)
 
 
 @settings(max_examples=60, deadline=None)
