@@ -439,6 +439,8 @@ class _Grouping:
             return False
         if self.claims(node):
             return self._as_anchor(node, found, indices)
+        if kind == "gather" and self._is_factor(node, found):
+            return False
         if kind in ("pointwise", "gather"):
             if not _only_elementwise(found) and self._follows_contraction(node):
                 return False  # it is that contraction's epilogue
@@ -564,7 +566,7 @@ class _Grouping:
             indices = found.reads[node]
             if node.target.kind == "creation" and not node.all_input_nodes:
                 return True  # its elements are computed from their position
-            if _reduces_columns(node, found):
+            if _reduces_columns(node, found) or (self._is_factor(node, found) and not _is_strided(node, indices)):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
             is_in_place = is_in_place or is_of_places(node, self.places)
@@ -573,23 +575,25 @@ class _Grouping:
             )
         if node.target.kind != "view" or not found.anchor.target.reads_views:
             return False
-        sources: list[tuple[Node, MultiIndex]] = []
-
-        def on_read(read: Node, index: MultiIndex) -> Expr:
-            sources.append((read, index))
-            return Load(read.type.dtype, read.name, index)
-
-        for index in found.reads[node]:
-            value = element_of(node, index, on_read)
-            if not isinstance(value, Load) or value.guard is not None:
-                return False  # padding or several inputs: not one strided access
-        places = [flatten(index, read.type.shape) for read, index in sources]
+        places = _places_of(node, found.reads[node])
+        if places is None:
+            return False
         if found.anchor.target.name == "int_matmul" and self._is_left(node, found):
             # four adjacent numbers along the reduced axis are read at once
             inner = {v for p in places for v in p.variables()}.difference(found.space)
             if any(p.coefficient(v) != Index.of(1) for p in places for v in inner):
                 return False
         return all(place.is_polynomial for place in places)
+
+    def _is_factor(self, node: Node, found: Group) -> bool:
+        """True if loops of a product of matrices in the group read each element of the node, seen through views, many
+        times: to look for it takes longer than to read it from a copy."""
+        readers = [u for u in node.users if u in found.members]
+        for reader in readers:
+            if reader.target.kind == "view":
+                readers += [u for u in reader.users if u in found.members and u not in readers]
+        products = [r for r in readers if r.target.is_matrix_product and not self.claims(r)]
+        return any(_count_of_reads(node, p) >= FEW_ROWS for p in products)
 
     def _is_left(self, node: Node, found: Group) -> bool:
         """True if the first operand of the group's contraction is this node, seen through views."""
@@ -598,6 +602,32 @@ class _Grouping:
         while left is not node and left in found.operand_views:
             left = left.args[0]
         return left is node
+
+
+def _places_of(node: Node, indices: Iterable[MultiIndex]) -> list[Index] | None:
+    """Where elements of a view are in memory; None if each is not one access, as with padding or several inputs."""
+    places: list[Index] = []
+
+    def on_read(read: Node, index: MultiIndex) -> Expr:
+        places.append(flatten(index, read.type.shape))
+        return Load(read.type.dtype, read.name, index)
+
+    values = [element_of(node, index, on_read) for index in indices]
+    return places if all(isinstance(v, Load) and v.guard is None for v in values) else None
+
+
+def _is_strided(node: Node, indices: Iterable[MultiIndex]) -> bool:
+    """True if a view is a strided access."""
+    places = _places_of(node, indices)
+    return places is not None and all(place.is_polynomial for place in places)
+
+
+def _count_of_reads(node: Node, result: Node) -> float:
+    """How often a product of matrices reads each element of a value on average, with named sizes taken for large."""
+    x = result.args[0]
+    sizes = (*result.type.shape, x.type.shape[-1])
+    count = (product(sizes) // product(node.type.shape)).constant if node.type.size != 0 else 0
+    return math.inf if count is None else count
 
 
 def _has_few_elements(node: Node) -> bool:

@@ -39,7 +39,19 @@ from fxlite.codegen.kernel.sums import (
     wider,
 )
 from fxlite.scalar import expr
-from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
+from fxlite.scalar.expr import (
+    Apply,
+    Cast,
+    CheckedIndex,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Local,
+    MultiIndex,
+    Reduction,
+    run_time_values,
+)
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
@@ -91,7 +103,7 @@ class Nest:
         """The value in terms of locals: reductions, shared and invariant parts are computed at the outermost
         depth that their variables permit, and replaced by the local that holds them."""
         uses = _use_counts(value)
-        chosen = _loads_in_choices(value)
+        chosen, places = _loads_in_choices(value), _loads_in_places(value)
         rewritten: dict[int, Expr] = {}
         free: dict[int, frozenset[Var]] = {}  # for every part, so that each is walked once
         if self.variables_of:
@@ -115,7 +127,7 @@ class Nest:
             if check:
                 self.checks[check] = node
             new = expr.with_label(_rebuild(node, rewritten), node.label)
-            if id(node) in chosen or self._deserves_name(node, uses[id(node)], level, here):
+            if id(node) in chosen or (id(node) in places and level < here) or self._deserves_name(node, uses[id(node)], level, here):
                 local = fresh_local(node.dtype, "_t")
                 read = self._if_read(new, level)
                 around = [v.extent for v in self.order[:level]]
@@ -514,6 +526,13 @@ def _loads_in_choices(value: Expr) -> frozenset[int]:
                 inner = (n for n in _outside_reductions(side) if isinstance(n, Load))
                 found.update(id(n) for n in inner if n.guard is None)
     return frozenset(found)
+
+
+def _loads_in_places(value: Expr) -> frozenset[int]:
+    """Loads (by identity) that say where another one reads. A C compiler would repeat them in each iteration of a loop
+    that stores bytes, which might be theirs."""
+    loads = [n for n in _outside_reductions(value) if isinstance(n, Load)]
+    return frozenset(id(v.expr) for n in loads for v in run_time_values(n.index) if isinstance(v.expr, Load))
 
 
 # -- reductions ----------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
 from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares, named
 from fxlite.codegen.kernel.transposes import rows_side_by_side, transposed_rows
-from fxlite.codegen.kernel.windows import window_rows
+from fxlite.codegen.kernel.windows import in_order_of_operands, window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import counted_from_start, parts_of_update
 from fxlite.ops.view import fill_value
@@ -111,6 +111,8 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
+    if lanes:
+        space = in_order_of_operands(space, value, shapes)
     has_parts = lanes and cut(space, value) is not None
     rows = window_rows(space, value, store, output.name, shapes) if lanes and not has_parts else None
     if rows is not None:

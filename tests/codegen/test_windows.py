@@ -3,6 +3,7 @@ and the right results, on fixed and named sizes, with windows that stick out on 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from fxlite.codegen.kernel.kernel_ir import For, Store, statements
 from fxlite.codegen.kernel.printer import kernel_text
 from fxlite.codegen.kernel.schedule import schedule
 from fxlite.codegen.program.program import optimize, plan
+from fxlite.types import dtypes
 from tests.codegen.compiling import c_file
-from tests.oracle import agree
+from tests.oracle import agree, agree_on_all
 
 POOLS = {
     "max 3x3 stride 2 padding 1": lambda x: F.max_pool2d(x, 3, 2, 1),
@@ -169,3 +171,43 @@ def test_windows_that_are_far_apart_of_named_sizes(shape: tuple[int, ...]) -> No
     x = np.random.default_rng(6).standard_normal(shape).astype("f4")
     np.testing.assert_array_equal(compiled(x), F.max_pool2d(x, 5))
     assert "columns[lane] =" in next(iter(compiled.sources.values()))
+
+
+PRODUCTS = {
+    "both transposed": (lambda a, b: a.T @ b.T, "MK NM"),
+    "transposed result": (lambda a, b: (a @ b).T * 2 + 1, "KM MN"),
+    "result in another order": (lambda a, b: np.einsum("ijk,jz->zik", a, b), "KMN MB"),
+    "reversed": (lambda a, b: (a[:, ::-1] @ b).T, "KM MN"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["i64", "u8", "bool", "i16"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_go_along_operands(name: str, dtype: str) -> None:
+    """Where the last loop over the results of a product of integers is along no operand, another one is the innermost:
+    operands are read for each term, and results are stored once."""
+    program, letters = PRODUCTS[name]
+    rng = np.random.default_rng(0)
+    sets = []
+    for m, n, k, b in ((24, 20, 31, 17), (9, 40, 8, 33), (1, 5, 3, 2)):
+        sizes = {"M": m, "N": n, "K": k, "B": b}
+        shapes = [[sizes[letter] for letter in word] for word in letters.split()]
+        sets.append([rng.integers(0, 2, shape).astype(dtypes.dtype(dtype).numpy) for shape in shapes])
+    agree(program, *sets[0])
+    named = [f"{dtype}[{','.join(word)}]" for word in letters.split()]
+    for types in (sets[0], named):
+        (text,) = (t for name, t in fx.compile(program, *types).sources.items() if name.endswith(".c"))
+        assert "total[lane]" in text.replace("total1[", "total[")
+    agree_on_all(program, sets, types=named)
+
+
+def test_products_stay_in_the_order_of_their_result() -> None:
+    """Both operands are adjacent along the terms, or one is along the rows of the result; and rows that are looked up
+    are, too."""
+    for program, types in (
+        (lambda a, b: a @ b.T, ("i64[30,40]", "i64[20,40]")),
+        (lambda a, b: a @ b, ("i64[30,40]", "i64[40,20]")),
+        (lambda a, i: (a[i] * a[i]).sum(1, keepdims=True) * a[i], ("f32[10,8]", "i64[40]")),
+    ):
+        text = "".join(fx.compile(program, *types).sources.values())
+        assert re.search(r"\[[ij]\*\d+ \+ \w+\] = ", text)

@@ -269,3 +269,26 @@ def test_rows_of_joined_axes_are_not_stored_before_they_are_reduced() -> None:
     agree(norm, np.random.default_rng(1).standard_normal((512, 256)).astype("f4"))
     text = c_file(norm, x="f32[512,256]")
     assert len(re.findall(r"^static void k\d", text, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("view, kernels", [("rolled", 2), ("joined", 2), ("padded", 2), ("reversed", 1), ("reshaped", 1)])
+def test_loops_of_a_product_read_copies(view: str, kernels: int) -> None:
+    """A product of integers has no template: what is not one strided access is stored before its loops, which would look
+    for it once for each row of the result, but not if that has one row."""
+    views = {
+        "rolled": lambda y: np.roll(y, 3, 0),
+        "joined": lambda y: np.concatenate([y[:7], y[5:]], 0)[:30],
+        "padded": lambda y: np.pad(y[:27], [(1, 2), (0, 0)]),
+        "reversed": lambda y: y[::-1],
+        "reshaped": lambda y: y.reshape(3, 10, 20).reshape(30, 20),
+    }
+
+    def program(x: Any, y: Any) -> Any:
+        return x @ views[view](y)
+
+    rng = np.random.default_rng(0)
+    for rows in (16, 1):
+        x, y = rng.integers(-9, 9, (rows, 30)), rng.integers(-9, 9, (30, 20))
+        made = fx.compile(program, x, y)
+        assert len(made.kernels) == (kernels if rows > 1 else 1)
+        agree(program, x, y)
