@@ -151,6 +151,8 @@ PAGE = 4096
 FEW_ELEMENTS = 4096
 #: Elements of the longest rows that a kernel reduces side by side, with one row in each lane of a vector.
 SHORT_ROW = 32
+#: The fewest rows of a product that are not stored side by side first, if the next ones are elsewhere.
+LONG_PART = 64
 #: Largest group: a kernel stays readable, and lowering (which recurses over a group) stays shallow.
 MOST_MEMBERS = 48
 
@@ -583,7 +585,26 @@ class _Grouping:
             inner = {v for p in places for v in p.variables()}.difference(found.space)
             if any(p.coefficient(v) != Index.of(1) for p in places for v in inner):
                 return False
-        return all(place.is_polynomial for place in places)
+        return all(place.is_polynomial for place in places) and self._has_long_rows(node, found)
+
+    def _has_long_rows(self, node: Node, found: Group) -> bool:
+        """True if the rows of the first operand of a product of matrices, read through this view, are equally spaced,
+        or in a few long parts: a template computes each part as a product of its own."""
+        anchor = found.anchor
+        assert anchor is not None
+        if not anchor.target.is_matrix_product or not self._is_left(node, found):
+            return True
+        places: list[Index] = []
+
+        def on_read(read: Node, index: MultiIndex) -> Expr:
+            if read is node or read in found.operand_views:
+                return element_of(read, index, on_read)
+            places.append(flatten(index, read.type.shape))
+            return Load(read.type.dtype, read.name, index)
+
+        element_of(anchor, loops_of(anchor.type)[1], on_read)
+        parts = (a.b.constant for p in places for a in p.atoms() if isinstance(a, (Quotient, Remainder)))
+        return all((size or LONG_PART) >= LONG_PART for size in parts)
 
     def _is_factor(self, node: Node, found: Group) -> bool:
         """True if loops of a product of matrices in the group read each element of the node, seen through views, many

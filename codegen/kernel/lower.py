@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fxlite.base.errors import CodegenError
 from fxlite.codegen.kernel.kernel_ir import Buffer, Stmt, Store
-from fxlite.codegen.kernel.loops import divides, is_flat, rename
+from fxlite.codegen.kernel.loops import divides, is_flat, rename, spread
 from fxlite.codegen.kernel.names import dim_name, own_name, value_name, weight_name
 from fxlite.codegen.kernel.nest import Nest
 from fxlite.codegen.kernel.printer import CPrinter
@@ -381,8 +381,9 @@ class MatrixProduct:
 
 def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
     """Rows, columns and batch of a contraction; batch axes that the right operand does not have become rows
-    if every address stays linear. For a matrix and a vector, the matrix's rows are the columns here, and the
-    vector is the only row of the left operand. Raises CodegenError if it is not a matrix product."""
+    if every address stays linear, and rows that are not equally spaced become several axes. For a matrix and a vector,
+    the matrix's rows are the columns here, and the vector is the only row of the left operand. Raises CodegenError if
+    it is not a matrix product."""
     (k,) = c.reduced
     *outer, n = c.coordinates
     a, b, value, store = c.a, c.b, c.value, c.store
@@ -393,6 +394,12 @@ def matrix_product(c: Contraction, output: Buffer) -> MatrixProduct:
         raise CodegenError(f"{c.anchor.describe()}: operands are not a matrix product")
     shapes = {x.name: x.shape for x in c.buffers} | {output.name: output.shape}
     m: Var | None = outer.pop() if outer else None
+    if m is not None and not is_flat(a, m, shapes):  # rows of several axes, which are not equally spaced
+        parts, both, store = spread((m,), Apply(value.dtype, "pair", (a, value)), store, least=2)
+        new_a, value = both.children
+        assert isinstance(new_a, Load)
+        a, m = new_a, parts[-1]
+        outer += parts[:-1]
     while m is not None and outer and outer[-1] not in right:
         joined = expr.fresh_var(outer[-1].extent * m.extent, "c")
         env = {outer[-1]: Index.of(joined) // m.extent, m: Index.of(joined) % m.extent}

@@ -127,7 +127,8 @@ class Nest:
             if check:
                 self.checks[check] = node
             new = expr.with_label(_rebuild(node, rewritten), node.label)
-            if id(node) in chosen or (id(node) in places and level < here) or self._deserves_name(node, uses[id(node)], level, here):
+            is_early = id(node) in chosen or (id(node) in places and level < here)
+            if is_early or self._deserves_name(node, uses[id(node)], level, here):
                 local = fresh_local(node.dtype, "_t")
                 read = self._if_read(new, level)
                 around = [v.extent for v in self.order[:level]]

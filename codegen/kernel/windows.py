@@ -50,7 +50,7 @@ FEW_COLUMNS = 8
 """The most columns that a row of so few numbers with edges reads if they are faster one by one. (By columns takes up to
 2.4 times as long.)"""
 FEW_TERMS = 4
-"""The fewest products of an element whose operands are read in the order of memory rather than the result stored in it."""
+"""The fewest terms of an element for which the order of operands in memory counts, and not that of results."""
 SHORT_VECTOR = 8
 """The fewest results that are computed side by side instead of one after the other."""
 LONGEST_ROW = 4096
@@ -85,31 +85,29 @@ class _Window:
 
 
 def in_order_of_operands(space: tuple[Var, ...], value: Expr, shapes: Mapping[str, MultiIndex]) -> tuple[Var, ...]:
-    """The loops over the results of sums of products, with that one innermost along which an operand is adjacent and the
-    others are the same, as over the rows of the result of ``(a @ b).T`` or ``a.T @ b.T``: a result is stored once, and
-    its operands are read for each of its terms. The order stays if that is so along the last loop, or if all operands
-    are adjacent along the terms. (J. R. Allen and K. Kennedy: Automatic Loop Interchange, 1984.)"""
+    """The loops over the results of sums of products, with that one innermost along which each operand is adjacent or
+    the same, as over the rows of the result of ``(a @ b).T`` or ``a.T @ b.T``: a result is stored once, and its
+    operands are read for each of its terms. The order stays if that is so along the last loop, or if all operands are
+    adjacent along the terms. (J. R. Allen and K. Kennedy: Automatic Loop Interchange, 1984.)"""
     reductions = [n for n in expr.walk(value) if isinstance(n, Reduction)]
     if len(space) < 2 or len(reductions) != 1 or COMBINATIONS[reductions[0].kind].positions:
         return space
     body, terms = reductions[0].body, reductions[0].variables
-    if not expr.free_variables(reductions[0]).issuperset(space) or _looks_up(body):
+    operands = {(n.buffer, n.index) for n in expr.walk(body) if isinstance(n, Load)}
+    if len(operands) < 2 or any(expr.run_time_values(index) for _, index in operands):
+        return space
+    if not expr.free_variables(reductions[0]).issuperset(space):
         return space
     if (product(v.extent for v in terms).constant or FEW_TERMS) < FEW_TERMS:
         return space
     if _is_along(body, space[-1], shapes, MOST_STEP) or any(_are_adjacent(body, term, shapes) for term in terms):
         return space
-    rows = [v for v in space if is_product(body, v, terms) and _is_along(body, v, shapes, 1)]
+    rows = [v for v in space if _is_along(body, v, shapes, 1)]
     sizes = {v: v.extent.constant or LONGEST_ROW for v in rows}
     row = max(rows, key=sizes.__getitem__, default=None)
     if row is None or sizes[row] < SHORT_VECTOR:
         return space
     return (*(v for v in space if v is not row), row)
-
-
-def _looks_up(body: Expr) -> bool:
-    """Whether places that are read are computed."""
-    return any(expr.run_time_values(n.index) for n in expr.walk(body) if isinstance(n, Load))
 
 
 def _are_adjacent(body: Expr, along: Var, shapes: Mapping[str, MultiIndex]) -> bool:

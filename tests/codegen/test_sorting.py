@@ -9,6 +9,7 @@ import pytest
 
 import fxlite as fx
 from fxlite.codegen.c.render.routine_template import MOST_IN_LANES
+from tests.oracle import agree
 
 DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 #: Sizes of rows around those where another way begins.
@@ -71,6 +72,22 @@ def test_bools() -> None:
     x = np.random.default_rng(0).random((40, 33)) < 0.5
     found = fx.compile(fx.symbolic_trace(lambda x: np.sort(x, 1), "bool[40,33]"))(x)
     np.testing.assert_array_equal(found, np.sort(x, 1))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "u1"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_in_order(side: Any, dtype: str) -> None:
+    """In any number of elements, of which some are equal; NaN comes last, as a value and among the elements."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 12, 60).astype(dtype)
+    if dtype[0] == "f":
+        values[::7] = np.nan
+        values[1], values[2] = np.inf, -np.inf
+    for count, missing in ((0, 0), (1, 0), (1, 1), (2, 1), (9, 4), (64, 3)):
+        ordered = np.sort(rng.integers(0, 12, count)).astype(dtype)
+        if dtype[0] == "f":
+            ordered[count - missing :] = np.nan
+        agree(lambda x, v: np.searchsorted(x, v, side=side), ordered, values)
 
 
 @pytest.mark.parametrize(

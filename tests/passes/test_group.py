@@ -271,10 +271,12 @@ def test_rows_of_joined_axes_are_not_stored_before_they_are_reduced() -> None:
     assert len(re.findall(r"^static void k\d", text, re.MULTILINE)) == 1
 
 
-@pytest.mark.parametrize("view, kernels", [("rolled", 2), ("joined", 2), ("padded", 2), ("reversed", 1), ("reshaped", 1)])
+@pytest.mark.parametrize(
+    "view, kernels", [("rolled", 2), ("joined", 2), ("padded", 2), ("reversed", 1), ("reshaped", 1)]
+)
 def test_loops_of_a_product_read_copies(view: str, kernels: int) -> None:
-    """A product of integers has no template: what is not one strided access is stored before its loops, which would look
-    for it once for each row of the result, but not if that has one row."""
+    """A product of integers has no template: what is not one strided access is stored before its loops, which would
+    look for it once for each row of the result, but not if that has one row."""
     views = {
         "rolled": lambda y: np.roll(y, 3, 0),
         "joined": lambda y: np.concatenate([y[:7], y[5:]], 0)[:30],
@@ -292,3 +294,18 @@ def test_loops_of_a_product_read_copies(view: str, kernels: int) -> None:
         made = fx.compile(program, x, y)
         assert len(made.kernels) == (kernels if rows > 1 else 1)
         agree(program, x, y)
+
+
+@pytest.mark.parametrize("columns, kernels", [(4, 2), (100, 1)])
+def test_rows_of_a_product_in_short_parts_are_stored_side_by_side(columns: int, kernels: int) -> None:
+    """A product over the middle axis of an image reads rows that are adjacent only within the last axis: long parts are
+    products of their own, which a template computes, and short ones are copied first."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.standard_normal((6, 9, columns)).astype("f4"), rng.standard_normal((9, 40)).astype("f4")
+
+    def program(x: Any) -> Any:
+        return np.einsum("ijk,jz->ikz", x, weight)
+
+    made = fx.compile(program, x)
+    assert len(made.kernels) == kernels and made.kernels[-1].how == "the template of matmul"
+    agree(program, x)
