@@ -20,7 +20,7 @@ import numpy as np
 
 KINDS = (
     *("contraction", "convolution", "attention", "pooling", "reduction", "normalization", "pointwise"),
-    *("view", "view, reduced", "write"),
+    *("view", "view, reduced", "view, multiplied", "write"),
 )
 
 _ANY = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 33, 50, 64, 65, 96, 100, 127, 128, 129, 197, 200, 255, 256, 257, 384)
@@ -563,6 +563,34 @@ def _reduced_views() -> None:
         _add("view, reduced", f"{view}, {name}", numpy, arrays, work, torch=peer, fixed=fixed, most=2e6)
 
 
+def _multiplied_views() -> None:
+    """Each view as the left operand of products in several orders, of numbers with a template and without."""
+    views = [
+        ("transposed", "x.T", "", "x=KM"),
+        ("reversed", "x[:, ::-1]", "x.flip(1)", "x=MK"),
+        ("rolled", "np.roll(x, 5, 1)", "x.roll(5, 1)", "x=MK"),
+        ("joined", "np.concatenate([x, z], 0)", "torch.cat([x, z], 0)", "x=MK z=HK"),
+        ("padded", "np.pad(x, ((2, 1), (0, 0)))", "T.pad(x, (0, 0, 2, 1))", "x=MK"),
+        ("repeated", "np.repeat(x, 3, 0)", "x.repeat_interleave(3, 0)", "x=MK"),
+        ("sliced", "x[1::2]", "", "x=UK"),
+        ("gathered", "x[i]", "", "x=MK i=U<M"),
+        ("channels first", "x.swapaxes(1, 2)", "", "x=BKM"),
+        ("channels joined", "x.swapaxes(1, 2).reshape(-1, {K})", "", "x=BKM"),
+    ]
+    products = [
+        ("by a matrix", "{v} @ y", "y=KN"),
+        ("by a transposed matrix", "{v} @ y.T", "y=NK"),
+        ("product transposed", "({v} @ y).swapaxes(-1, -2)", "y=KN"),
+        ("columns first", "np.einsum('...k,nk->n...', {v}, y)", "y=NK"),
+    ]
+    for (view, text, torch, arrays), (name, multiplied, right) in itertools.product(views, products):
+        work = "".join(sorted({*"KN", *re.sub(r"\w=|<\w|[HK ]", "", arrays)}))
+        numpy, peer = multiplied.replace("{v}", text), multiplied.replace("{v}", torch or text).replace("np.", "torch.")
+        fixed = "K" if "{K}" in text else ""
+        more = {"dtypes": _NUMBERS, "fixed": fixed, "most": 2e7}
+        _add("view, multiplied", f"{view}, {name}", numpy, f"{arrays} {right}", work, torch=peer, **more)
+
+
 def added(out: Any, at: Any, values: Any) -> Any:
     """``out`` with values added at positions, once for each."""
     np.add.at(out, at, values)
@@ -608,6 +636,7 @@ for _make in (
     _pointwise,
     _views,
     _reduced_views,
+    _multiplied_views,
     _writes,
 ):
     _make()

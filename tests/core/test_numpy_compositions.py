@@ -434,3 +434,23 @@ def test_threads_share_the_columns_of_solutions(dtype: str) -> None:
         one, two = (fx.compile(np.linalg.solve, a=a, b=b, threads=threads)(a, b) for threads in (1, 2))
         np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(one, np.linalg.solve(a, b), rtol=1e-4, atol=1e-6)
+
+
+def test_a_median_is_the_mean_of_two_elements() -> None:
+    """It is no interpolation between them, whose difference may be no number of their dtype: of integers it may be too
+    large, of infinities it is NaN, and bools have none."""
+    halves = np.array([[60000, 60000], [1, 2]], np.float16)
+    rows = [
+        np.array([[-100, 100, 90, -100], [1, 2, 3, 4]], np.int8),
+        np.array([[-(2**62), 2**62, 2**62, -(2**62)]]),
+        np.array([[True, False], [False, False], [True, True]]),
+        np.array([[np.inf, np.inf, np.inf, 1.0], [-np.inf, np.inf, 1.0, 2.0]]),
+        np.array([[3e38, 3e38], [1, np.inf]], np.float32),
+    ]
+    with np.errstate(over="ignore"):
+        for x in (*rows, halves):
+            agree(lambda x: (np.median(x, axis=1), np.median(x), np.median(x, axis=0, keepdims=True)), x)
+        for x in rows:
+            agree(lambda x: np.nanmedian(x, axis=-1), x)
+        selected = fx.jit(lambda x: np.median(x[x > 0]), backend="c")
+        np.testing.assert_array_equal(selected(halves.ravel()[:2]), np.float16(60000))

@@ -7,7 +7,7 @@ and interpolations between them. Positions are numbers if the size and the quant
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,10 @@ _CHOOSING: dict[str, Callable[[Any], tuple[Any, Any]]] = {
 }
 
 
+#: Computes a value of a dtype from an element, the next one, and the distance from the former.
+Between: TypeAlias = Callable[[Any, Any, Any, dtypes.DType], Any]
+
+
 def place_of(method: str, n: Any, q: Any) -> tuple[Any, Any]:
     """The position (from 0) of the element before a quantile, and the distance from it."""
     if method in _CHOOSING:
@@ -64,9 +68,18 @@ def place_of(method: str, n: Any, q: Any) -> tuple[Any, Any]:
 
 
 def _quantile(
-    a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any = None, scale: int = 1, skips_nan: bool = False
+    a: Any,
+    q: Any,
+    axis: Any,
+    method: str,
+    keepdims: bool,
+    weights: Any = None,
+    scale: int = 1,
+    skips_nan: bool = False,
+    between: Between | None = None,
 ) -> Any:
-    """np.quantile; ``q`` goes from 0 to ``scale``; ``skips_nan``: NaN is ignored."""
+    """np.quantile; ``q`` goes from 0 to ``scale``; ``skips_nan``: NaN is ignored; ``between`` computes a value from two
+    neighbours, by default by interpolation."""
     if weights is not None:
         raise ValueError("quantiles with weights are not traced")
     kind, rank = value_type(a), value_type(a).rank
@@ -74,7 +87,8 @@ def _quantile(
         raise ValueError(f"quantiles lie between 0 and {scale}")
     place_of(method, 1, 0.5)  # raises an error for an unknown method
     asked: Any = np.quantile
-    result = asked(np.ones(2, kind.dtype.numpy), _like(q) / scale, method=method).dtype
+    two = np.ones(2, kind.dtype.numpy)
+    result = np.median(two).dtype if between else asked(two, _like(q) / scale, method=method).dtype
     q = lookup("cast")(q, "f64") / scale if is_traced(q) else np.asarray(q, np.float64) / scale
     axes = normalize_axes(tuple(axis) if isinstance(axis, list) else axis, rank)
     others = [x for x in range(rank) if x not in axes]
@@ -84,7 +98,7 @@ def _quantile(
     rows = lookup("sort")(lookup("reshape")(rows, (*lead, size)), axis=-1)
     if size == 0:
         raise ValueError("there are no elements")
-    found = _quantiles(rows, size, q, method, dtypes.dtype(result), skips_nan)
+    found = _quantiles(rows, size, q, method, dtypes.dtype(result), skips_nan, between or interpolated)
     q_rank = value_type(q).rank if is_traced(q) else np.ndim(q)
     if keepdims:
         shape = tuple(1 if x in axes else d for x, d in enumerate(kind.shape))
@@ -99,7 +113,9 @@ def _like(q: Any) -> Any:
     return q if type(q) in (int, float) else np.zeros_like(q)
 
 
-def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, skips_nan: bool) -> Any:
+def _quantiles(
+    rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, skips_nan: bool, between: Between
+) -> Any:
     """The quantiles of sorted rows, with the axes of ``q`` first."""
     kind = value_type(rows)
     skips_nan = skips_nan and kind.dtype.is_float
@@ -114,7 +130,7 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
         last = n - 1
         first = _taken(rows, np.clip(below, 0, last), len(shape))
         second = _taken(rows, np.clip(below + 1, 0, last), len(shape))
-        found = interpolated(first, second, rest, result)
+        found = between(first, second, rest, result)
         return _or_nan(found, rows, kind, skips_nan, n)
     parts = []
     if not isinstance(n, (int, np.integer)):
@@ -124,14 +140,14 @@ def _quantiles(rows: Any, size: Any, q: Any, method: str, result: dtypes.DType, 
             last = traced - 1.0
             first = lookup("take")(rows, _whole(np.clip(below, 0, last)), axis=-1)
             second = lookup("take")(rows, _whole(np.clip(below + 1, 0, last)), axis=-1)
-            parts.append(interpolated(first, second, rest, result))
+            parts.append(between(first, second, rest, result))
     else:
         for one in np.asarray(q).reshape(-1):
             below, rest = place_of(method, n, one)
             places = [int(np.clip(p, 0, n - 1)) for p in (below, below + 1)]
             first, second = (lookup("select")(rows, axis=-1, index=p) for p in places)
             rest = 0.0 if places[0] == places[1] else float(rest)
-            parts.append(interpolated(first, second, rest, result))
+            parts.append(between(first, second, rest, result))
     found = lookup("stack")(tuple(parts), axis=0)
     found = lookup("reshape")(found, (*shape, *value_type(found).shape[1:]))
     return _or_nan(found, rows, kind, skips_nan, n)
@@ -168,6 +184,18 @@ def interpolated(first: Any, second: Any, rest: Any, result: dtypes.DType) -> An
     return lookup("where")(way >= 0.5, second - step * (1 - way), first + step * way)
 
 
+def mean_of_two(first: Any, second: Any, rest: Any, result: dtypes.DType) -> Any:
+    """The mean of the two elements in the middle, or the one that is alone there, as NumPy's median is: it differs from
+    their interpolation where their difference is not a number of their dtype."""
+    if not is_traced(rest) and np.ndim(rest) == 0 and rest == 0:
+        return lookup("cast")(first, result)
+    first, second = (lookup("cast")(v, result.compute) for v in (first, second))
+    mean = lookup("cast")((first + second) / 2, result)
+    if not is_traced(rest) and np.ndim(rest) == 0:
+        return mean
+    return lookup("where")(rest == 0, lookup("cast")(first, result), mean)
+
+
 def _or_nan(found: Any, rows: Any, kind: Any, skips_nan: bool, n: Any) -> Any:
     """NaN if there is a NaN among the elements or, with ``skips_nan``, if there is nothing else."""
     if not kind.dtype.is_float:
@@ -196,7 +224,7 @@ def _quantiles_of(scale: int = 1, skips_nan: bool = False) -> Callable[..., Any]
 
 def _median_of(skips_nan: bool) -> Callable[..., Any]:
     def call(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-        return _quantile(a, 0.5, axis, "linear", keepdims, skips_nan=skips_nan)
+        return _quantile(a, 0.5, axis, "linear", keepdims, skips_nan=skips_nan, between=mean_of_two)
 
     return call
 

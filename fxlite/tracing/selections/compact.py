@@ -23,7 +23,7 @@ from fxlite.tracing import numpy_functions
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import as_known_number, known_value
 from fxlite.tracing.functions import padding, quantiles, rearranging
-from fxlite.tracing.numpy_functions import astype, by_name, ravel, value_type
+from fxlite.tracing.numpy_functions import by_name, ravel, value_type
 from fxlite.tracing.selections.blocks import Block, made, taken_apart
 from fxlite.tracing.selections.bounds import most_of
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_MASKED
@@ -891,7 +891,7 @@ def _median(a: Masked) -> Any:
     last = lookup("maximum")(count - 1, 0)
     low, high, end = (lookup("take")(m.values, i) for i in (last // 2, lookup("minimum")(count // 2, last), last))
     wide = kind if kind.is_float else dtypes.float64
-    middle = (astype(low, wide) + astype(high, wide)) / 2
+    middle = quantiles.mean_of_two(low, high, 0.5, wide)
     is_sound = lookup("logical_and")(count > 0, lookup("eq")(end, end))
     return chosen(is_sound, middle, np.nan)
 
