@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.tracing.capture.lists import is_open, listed
+from fxlite.tracing.capture.places import OrNone
 from fxlite.tracing.capture.texts import OneText
 from fxlite.tracing.selections import growing
 from fxlite.tracing.writes.shared_memory import is_number
@@ -54,6 +56,8 @@ def finish_of(value: Any) -> Finish | None:
     if isinstance(value, OneText):
         texts = [*value.tracer.texts]
         return lambda code: texts[int(code)]
+    if isinstance(value, OrNone):
+        return partial(_if_there, finish_of(value.value))
     if is_open(value):
         return listed(value)
     rows = growing.rows_of(value)
@@ -67,6 +71,12 @@ def finish_of(value: Any) -> Finish | None:
     kind, keys, values = parts
     found = {key: finish for key, finish in zip(keys, map(finish_of, values)) if finish is not None}
     return _Parts(kind, found) if found else None
+
+
+def _if_there(finish: Finish | None, value: Any) -> Any:
+    """The program's result of (whether there is a value, the value)."""
+    is_there, found = value
+    return None if not is_there else found if finish is None else finish(found)
 
 
 class _Parts:

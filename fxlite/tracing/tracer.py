@@ -50,7 +50,17 @@ from fxlite.tracing.capture.control import fori_loop
 from fxlite.tracing.capture.flow import Capturing
 from fxlite.tracing.capture.known import TooMuchKnown, fold_known, require_one_truth
 from fxlite.tracing.capture.lists import closed
-from fxlite.tracing.capture.raised import Raised, check_integer, checked, hide_values, is_raised_by, too_large, unless
+from fxlite.tracing.capture.places import OrNone, with_or_none
+from fxlite.tracing.capture.raised import (
+    Raised,
+    check_integer,
+    checked,
+    hide_values,
+    is_raised_by,
+    require_there,
+    too_large,
+    unless,
+)
 from fxlite.tracing.capture.rounds import Rounds
 from fxlite.tracing.inputs import (
     PLAIN,
@@ -204,6 +214,13 @@ class Tracer(Capturing):
         self.raised = Raised()
         #: Lists and dicts of which one may stand for another, by id.
         self.one_of_several: dict[int, Any] = {}
+        #: Values that may be None, by id: with whether they are there, and whether they are parts of such a value
+        #: (:class:`OrNone`); the nodes that say whether values are there, those of which it is assumed, with what was
+        #: known of them before; and the first parts of conditions that ``and`` and ``or`` have made.
+        self.or_none: dict[int, tuple[Any, Any, bool]] = {}
+        self.flags: set[Node] = set()
+        self.assumed: dict[Node, Any] = {}
+        self.decided_by: dict[Node, tuple[str, Node]] = {}
         #: Named sizes that the program has put into texts.
         self.sizes_in_texts: list[NamedDim] = []
         #: Random generators that the program makes from a seed, each with the body in which it is made.
@@ -434,6 +451,8 @@ class Tracer(Capturing):
     # -- recording -----------------------------------------------------------------------------
     def record(self, op: Op, bound: dict[str, Any]) -> Any:
         """Record a call of an op. Ops and proxies call this method."""
+        if self.or_none:
+            require_there(self, op.tensors(bound))
         plain, is_number = operand_nodes(self, op, bound) if self._is_plain else None, False
         if plain is not None:
             called, plain = op.canonicalize(plain)
@@ -875,6 +894,7 @@ class Tracer(Capturing):
         if changes is not None:
             nothing = None if written or states else [0]  # a graph must have a result
             self.refills, result = changes[0], changes[1] or nothing
+        result = with_or_none(self, result)
         only_raises = self.is_finished and is_traced(self.raised.code) and not written and not states
         if only_raises and not (holds_rows(result) or _is_computed(result)):
             self.finish, result = partial(_constant, result), lookup("full")((), 0, dtypes.int64)
@@ -983,7 +1003,7 @@ class Tracer(Capturing):
 
 def _is_computed(value: Any) -> bool:
     """Whether a result is, or has in it, what the program computes."""
-    if isinstance(value, Masked) or is_block(value) or holds_computed(value):
+    if isinstance(value, (Masked, OrNone)) or is_block(value) or holds_computed(value):
         return True
     return any(map(_is_computed, pytree.contents_of(value)))
 

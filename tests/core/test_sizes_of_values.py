@@ -320,7 +320,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "repeat without a bound": (lambda x: np.repeat(x, x.astype(int)), "np.minimum"),
     "a list that grows": (lambda x: _grown(x), "final size|length|shape"),
     "numbers apart from the mask": (lambda x: x.reshape(1, 3, 3)[0, :, x[:3] > 0], "mask"),
-    "iterated": (lambda x: sum(x[x > 0]), r"(?s)known before.*loop over positions: for i in range"),
+    "iterated": (lambda x: sum(map(abs, x[x > 0])), r"(?s)known before.*loop over positions: for i in range"),
     "a size without a bound": (lambda x: np.zeros(int(x.sum())), "largest size"),
     "rows of many columns": (lambda x: np.unique(np.outer(np.ones(3), np.arange(99)) * x[0], axis=0), "up to 64"),
 }

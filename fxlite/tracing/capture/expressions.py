@@ -32,16 +32,18 @@ from fxlite.tracing.capture.answers import ARRAYS, Items, holds_computed, item_a
 from fxlite.tracing.capture.capture import DISPATCHED, Caller, captured
 from fxlite.tracing.capture.control import fori_loop, while_loop
 from fxlite.tracing.capture.flow_answers import CONVERSIONS, COUNTED, Counted, counted, list_of, number_of
-from fxlite.tracing.capture.known import known_value, require_one_truth
+from fxlite.tracing.capture.known import assume, assuming, implied, known_value, require_one_truth
 from fxlite.tracing.capture.lists import DROPPED, OF_OPEN, as_array, is_open, length, refuse
 from fxlite.tracing.capture.places import (
     Attribute,
     Contents,
     Item,
     Maybe,
+    OrNone,
     Place,
     Unavailable,
     mutated_by,
+    or_none,
     outer_variables,
 )
 from fxlite.tracing.capture.raised import can_note, is_raised_by, note_raised
@@ -111,6 +113,12 @@ class Expressions(Caller):
     # -- conditions --------------------------------------------------------------------------------
     def truth(self, value: Any) -> Any:
         """The truth of a value: a bool, or a traced one if it is not known."""
+        tracer = active_tracer.get()
+        found = or_none(tracer, value) if tracer is not None and tracer.or_none else value
+        if type(found) is OrNone:
+            return self.truth(self.and_(found.is_there, lambda: self.truth(value)))
+        if found is None:
+            return False
         if is_open(value):
             value = length(active_tracer.get(), value) > 0  # type: ignore[arg-type]
         elif isinstance(value, OneText):
@@ -146,6 +154,7 @@ class Expressions(Caller):
             if not can_note(tracer) or not is_raised_by(error.exception):
                 raise
             note_raised(tracer, pred if error.number == 0 else self.not_(pred), error.exception)
+            assume(tracer, pred, error.number != 0)
             try:
                 return ways[1 - error.number]()
             except Exception as other:  # it is not known which of the two is raised
@@ -198,15 +207,22 @@ class Expressions(Caller):
 
     def _both(self, truth: Any, first: Any, then: Part, name: str) -> Any:
         """``first and then()`` (or ``or``); both are computed if that is harmless."""
-        way = run(Region(truth.tracer, "a condition", ()), then)
+        facts = implied(truth.tracer, truth, name == "logical_and")
+        way = run(Region(truth.tracer, "a condition", ()), then, facts)
         calls = [node for node in way.region.graph.nodes if node.op == "call_function"]
         is_bool = truth is first and (type(way.outcome) is bool or _is_bool(way.outcome))
         if is_bool and all(map(is_total, calls)) and not way.region.roots:
-            other = then()
+            if type(way.outcome) is bool and way.outcome is (name == "logical_or"):
+                return way.outcome
+            with assuming(truth.tracer, facts):
+                other = then()
             both, is_python = lookup(name)(first, other), all(kind_of_number(v) is bool for v in (first, other))
             return both.tracer.python_number(both) if is_python else both
         one, other = (then, lambda: first)
-        return self.choose(truth, *((one, other) if name == "logical_and" else (other, one)))
+        found = self.choose(truth, *((one, other) if name == "logical_and" else (other, one)))
+        if truth.tracer.flags and _is_bool(found):
+            truth.tracer.decided_by[found.node] = name, truth.node
+        return found
 
     def not_(self, value: Any) -> Any:
         truth = self.truth(value)
@@ -224,7 +240,13 @@ class Expressions(Caller):
         return self.made([value for value in values if value is not DROPPED])
 
     def folded(
-        self, function: Any, plain: Callable[[Any], Any], values: Any, element: Callable[[Any], Any], *default: Any
+        self,
+        function: Any,
+        plain: Callable[[Any], Any],
+        values: Any,
+        element: Callable[[Any], Any],
+        *default: Any,
+        **options: Any,
     ) -> Any:
         """``sum``, ``any``, ``max`` or ``next`` of a comprehension. It becomes a loop if the number of elements, or
         which one is the first, is not known while tracing. ``element`` maps a value to whether it counts, and to a
@@ -234,7 +256,9 @@ class Expressions(Caller):
         over = counted(tracer, values) if tracer is not None and fold is not None else None
         if fold is None or over is None or (type(over.count) is int and (function is not next or over.is_listed)):
             return plain(values)
-        return fold(self, over, lambda number: element(number if over.is_range else over.item(number)), *default)
+        return fold(
+            self, over, lambda number: element(number if over.is_range else over.item(number)), *default, **options
+        )
 
     def choose(self, test: Any, one: Part, other: Part) -> Any:
         truth = self.truth(test)
@@ -295,6 +319,10 @@ class Expressions(Caller):
         for value in (left, right):
             if isinstance(value, Unavailable):
                 value.refuse()
+        if left is None or right is None:
+            found = self._is_none(symbol, left if right is None else right)
+            if found is not NotImplemented:
+                return found
         if symbol in ("Is", "IsNot") and _is_one_object(left, right):
             found = left.tracer.python_number(lookup("eq")(left, right))
             return found if symbol == "Is" else self.not_(found)
@@ -322,6 +350,18 @@ class Expressions(Caller):
             found = self.or_(False, *((lambda v=v: self.truth(left == v)) for v in right))
             found = found.tracer.python_number(found) if is_traced(found) else bool(found)
         return found if symbol == "In" else self.not_(found)
+
+    def _is_none(self, symbol: str, value: Any) -> Any:
+        """``best is None`` and so on, for a value that may be None; NotImplemented for other values."""
+        tracer = active_tracer.get()
+        found = or_none(tracer, value) if tracer is not None else value
+        if found is value or symbol not in ("Is", "IsNot", "Eq", "NotEq"):
+            return NotImplemented
+        if type(found) is OrNone and symbol in ("Eq", "NotEq") and is_traced(value) and value.ndim:
+            problem = "an array is compared by == with None, which it may be itself"
+            raise found.tracer.error(problem, "write: x is None", value.node)
+        is_none = self.not_(found.is_there) if type(found) is OrNone else True
+        return is_none if symbol in ("Is", "Eq") else self.not_(is_none)
 
     def _ordered(self, symbol: str, left: Any, right: Any) -> Any:
         """``left == right``, ``left < right`` and so on."""
@@ -358,9 +398,22 @@ class Expressions(Caller):
 
     def _by_object(self, function: Any, args: tuple[Any, ...]) -> Any:
         """``len(x)`` and the like by a special method of a class of the program; NotImplemented if there is none."""
+        if function is isinstance or function is type:
+            return self._type_of(function, args)
         names = _OWN.get(function, ()) if len(args) == 1 else ()
         found = self._by_class([(args[0], name) for name in names])
         return self.call(bool, found) if function is bool and found is not NotImplemented else found
+
+    def _type_of(self, function: Any, args: tuple[Any, ...]) -> Any:
+        """``isinstance(x, ...)`` for a value that may be None; NotImplemented for any other."""
+        tracer = active_tracer.get()
+        value = or_none(tracer, args[0]) if tracer is not None and args else None
+        if type(value) is not OrNone:
+            return NotImplemented
+        if function is type:
+            raise value.tracer.error("the program asks for the type of a value that may be None", "write: x is None")
+        there, none = (partial(self.call, function, part, *args[1:]) for part in (args[0], None))
+        return self.choose(value.is_there, there, none)
 
     def _found(self, tracer: Any, function: Any, values: Sequence[Any], value: Any) -> Any:
         """``values.count(value)``, or ``values.index(value)`` with an exception if it is not among them."""
@@ -403,6 +456,7 @@ class Expressions(Caller):
             self._refuse_in_try(truth)
             error = AssertionError(*(() if message is None else (message(),)))
             note_raised(truth.tracer, self.not_(truth), error, (place.file, place.line))
+            assume(truth.tracer, truth, True)
         elif is_traced(truth):
             warnings.warn(f"{here(2)}: the assert is not checked by the graph, which has no exceptions", stacklevel=3)
             truth.tracer.note_statement("assert", "is not checked: a graph has no exceptions")
@@ -454,11 +508,9 @@ class Expressions(Caller):
                 self.set_item(self.choose(truth, lambda: value, partial(owner.__getitem__, key)), owner, key)
             return
         if len(owner) > _MOST_CHOSEN or not all(map(is_leaf, (*owner, value))):
-            raise index.tracer.error(
-                f"an element of a list of {len(owner)} is set at a position that is not known while tracing",
-                "use an array: values = np.zeros(n), values[i] = ...",
-                index.node,
-            )
+            self._let_have_rows(owner, value)
+            self.set_item(value, owner, index)
+            return
         place = index % len(owner)  # negative positions count from the end
         self.part(owner, index)[index]  # raises an error if it is out of range
         for number in range(len(owner)):
@@ -511,14 +563,15 @@ class Expressions(Caller):
             raise _refused(region, value, "is changed in place")
         return UPDATES[symbol](value, other)
 
-    def _let_have_rows(self, owner: list[Any]) -> None:
-        """Let a list some of whose elements may not exist have rows, because one of them is set."""
+    def _let_have_rows(self, owner: list[Any], *values: Any) -> None:
+        """Let a list have rows, because one of its elements is set to a value: one at a computed position, or some of
+        them may not exist."""
         tracer: Any = active_tracer.get()
         region = _region()
         if region is not None and not region.owns(owner):
-            self._let_grow(tracer, owner, owner.__setitem__, ())
+            self._let_grow(tracer, owner, owner.append if values else owner.__setitem__, values, is_sure=bool(values))
             refuse(tracer, "an element is set in")
-        growing.into_rows(tracer, owner, [*owner], None, False)
+        growing.into_rows(tracer, owner, [*owner], growing.form_of(tracer, values), False)
 
     def update_item(self, symbol: str, owner: Any, index: Any, other: Any) -> None:
         if is_open(owner):
@@ -556,7 +609,7 @@ class Expressions(Caller):
             return found
         if answer is not None:
             return answer(tracer, function, args, kwargs)
-        if type(function) is np.vectorize and any(map(is_traced, args)) and not kwargs:
+        if type(function) is np.vectorize and any(is_traced(a) or isinstance(a, Masked) for a in args) and not kwargs:
             return vectorized(tracer, function, args, partial(self.call, function.pyfunc))
         owner: Any = getattr(function, "__self__", None)
         if type(function) is MethodType and function.__func__ in _PYTHONS and not kwargs:
@@ -598,13 +651,17 @@ class Expressions(Caller):
     def _of_rows(self, tracer: Any, function: Any, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         """The result of a function of a list that has rows, or of its method, and NotImplemented for any other call;
         and the arguments, with arrays or elements in place of such lists."""
-        if function in _LISTS and args and isinstance(args[0], (Counted, Masked)):
-            over = counted(tracer, args[0])
+        owner: Any = getattr(function, "__self__", None)
+        if function is sorted and isinstance(args[0], Masked) and kwargs.keys() <= {"reverse"}:
+            function, args = list, (np.sort(args[0])[:: -1 if kwargs.get("reverse") else 1],)
+        is_list = isinstance(owner, Masked) and owner.ndim == 1 and function.__name__ == "tolist"
+        if is_list or (function in _LISTS and args and isinstance(args[0], (Counted, Masked))):
+            over = counted(tracer, owner if is_list else args[0])
             if over is not None and is_traced(over.count):
-                return growing.filled(self, function, over), args
+                numbers = Counted(tracer, over.count, lambda k: number_of(over.item(k))) if is_list else over
+                return growing.filled(self, list if is_list else function, numbers), args
         if function in _INSERTS and (growing.holds_rows(args[:1]) or any(map(holds_computed, args))):
             return self.call(args[0].insert, self.call(_INSERTS[function], *args, **kwargs), args[1]), args
-        owner: Any = getattr(function, "__self__", None)
         whole = next((rows for value in (owner, *args) if (rows := growing.rows_of(value)) is not None), None)
         if whole is None and function in growing.HEAP and any(is_traced(leaf) for _, leaf in pytree.leaves(args)):
             return self._given_rows(tracer, args[0], function, args), args  # its place depends on values
@@ -641,11 +698,18 @@ class Expressions(Caller):
         return self.call(function, *args)
 
     def _let_grow(
-        self, tracer: Any, changed: Any, function: Any, args: tuple[Any, ...], in_branches: bool = True
+        self,
+        tracer: Any,
+        changed: Any,
+        function: Any,
+        args: tuple[Any, ...],
+        in_branches: bool = True,
+        is_sure: bool = False,
     ) -> None:
         """Let a list have rows that was made outside of the branches and loops that change it: everything is traced
         again since it was made. A loop of a few rounds is unrolled instead, and one whose number of rounds is known if
-        it is in a branch; ``in_branches`` tells whether branches alone are a reason."""
+        it is in a branch; ``in_branches`` tells whether branches alone are a reason. ``is_sure``: an unrolled loop
+        would need rows, too."""
         maker, around = None, []
         for body in reversed(tracer.bodies):
             if not isinstance(body, Region) or body.owns(changed):
@@ -654,7 +718,7 @@ class Expressions(Caller):
             maker = body.maker or maker
             around.append(body)
         loops = [body for body in around if body.is_open is not None]
-        fits = any(body.is_open for body in loops) or (in_branches and not loops)
+        fits = is_sure or any(body.is_open for body in loops) or (in_branches and not loops)
         if not fits and any(body.is_long for body in loops) and loops[-1] is around[-1]:
             fits = tracer.lists_have_rows = True
         if maker is not None and fits and type(changed) in (list, deque, set):
@@ -686,7 +750,7 @@ class Expressions(Caller):
             and len(args) == 1
             and (not kwargs or (kwargs.keys() == {"key"} and function in (max, min)))
             and function is not next
-            and type(args[0]) in (Proxy, Counted)
+            and type(args[0]) in (Proxy, Counted, Masked)
         ):
             plain = partial(super().call, function, **kwargs)
             return self.folded(function, plain, args[0], lambda v: (True, lambda: v), *kwargs.values())
@@ -829,7 +893,7 @@ Element = Callable[[Any], Any]
 def _total(symbol: str, start: int) -> Callable[..., Any]:
     """The sum or product of all elements."""
 
-    def fold(flow: Any, over: Counted, element: Element) -> Any:
+    def fold(flow: Any, over: Counted, element: Element, start: Any = start) -> Any:
         def add(number: Any, total: Any) -> Any:
             counts, then = element(number)
             return flow.choose(counts, lambda: flow.operated(symbol, total, then()), lambda: total)
@@ -893,7 +957,7 @@ def _at(flow: Any, over: Counted, element: Element, place: Any, none: Any, error
 def _extreme(symbol: str) -> Callable[..., Any]:
     """The first of the largest or smallest elements."""
 
-    def fold(flow: Any, over: Counted, element: Element, key: Any = None) -> Any:
+    def fold(flow: Any, over: Counted, element: Element, key: Any = None, **default: Any) -> Any:
         def ranked(value: Any) -> tuple[Any, Any]:
             return value if key is None else flow.call(key, value), value
 
@@ -906,10 +970,14 @@ def _extreme(symbol: str) -> Callable[..., Any]:
 
             return flow.choose(counts, chosen, lambda: best)
 
+        def rest(first: Any) -> Any:
+            return fori_loop(place + 1, over.bounds[1], better, ranked(first))[1]
+
         place, none = _first(flow, over, lambda number: flow.truth(element(number)[0]), over.bounds[0])
+        if default:
+            return flow.choose(none, lambda: default["default"], lambda: rest(element(place)[1]()))
         error = ValueError(f"{'max' if symbol == 'Gt' else 'min'}() arg is an empty sequence")
-        first = ranked(_at(flow, over, element, place, none, error))
-        return fori_loop(place + 1, over.bounds[1], better, first)[1]
+        return rest(_at(flow, over, element, place, none, error))
 
     return fold
 

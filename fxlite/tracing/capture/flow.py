@@ -27,7 +27,7 @@ from fxlite.tracing.capture.capture import CALLERS, captured
 from fxlite.tracing.capture.expressions import BREAK, CONTINUE, Expressions, Names, Part, Returned, settled
 from fxlite.tracing.capture.flow_answers import Counted, counted
 from fxlite.tracing.capture.loops import FEW_APPENDED, Hint, Loop, Variables, is_long
-from fxlite.tracing.capture.places import Place, variables
+from fxlite.tracing.capture.places import OrNone, Place, noted, or_none, variables
 from fxlite.tracing.capture.regions import Outcome, Region, calls_in, run
 from fxlite.tracing.capture.rounds import Rounds
 from fxlite.tracing.selections.growing import Grows
@@ -131,12 +131,10 @@ class Flow(Expressions):
         flag = outcome.flags["RETURN"]
         if flag is True or outcome.value is None:  # the end of a function returns None, too
             return outcome.value
-        raise flag.tracer.error(
-            "the function returns a value on one path, and reaches its end without one on another; "
-            "which path it takes is not known while tracing",
-            "return a value of the same type at the end, too",
-            flag.node,
-        )
+        found = or_none(flag.tracer, outcome.value)
+        if type(found) is OrNone:
+            flag, found = self.and_(flag, lambda: found.is_there), found.value
+        return noted(flag.tracer, flag, found)
 
     # -- loops -------------------------------------------------------------------------------------
     # For a loop, ``names`` are those that its iterations bind, and ``every`` also those that its ``else`` binds.

@@ -3,10 +3,15 @@
 In: a traced value. Out: the array that it is in every run of the program, for uses in which Python needs a value
 (``if``, ``range(n)``, an index), or None. NumPy computes it once, on the first use. Weights and inputs are never
 known.
+
+Whether a variable is None (:class:`fxlite.tracing.capture.places.OrNone`) is known where a condition has decided it:
+after ``if best is None`` in one of its ways, and in the rest of an ``and`` or ``or`` (:func:`assuming`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +86,8 @@ def _value(tracer: Tracer, node: Node) -> Any:
             work += waiting
             continue
         known[last] = None if any(known[n] is None for n in operands) else _compute(tracer, last)
+        if any(n in tracer.assumed for n in operands):
+            tracer.assumed.setdefault(last, None)
     return known[node]
 
 
@@ -112,6 +119,51 @@ def _compute(tracer: Tracer, node: Node) -> Any:
         return None  # the program raises the error when it runs
     finally:
         active_tracer.reset(token)
+
+
+# -- what conditions decide ------------------------------------------------------------------------
+def assume(tracer: Tracer, pred: Any, truth: bool) -> None:
+    """From here on, a condition has this truth: what follows from it is known of the variables that may be None."""
+    assume_all(tracer, implied(tracer, pred, truth))
+
+
+def assume_all(tracer: Tracer, facts: Iterable[tuple[Node, bool]]) -> None:
+    """Take it as known that nodes have these truths."""
+    for node, truth in facts:
+        tracer.assumed.setdefault(node, tracer.known.get(node))
+        tracer.known[node] = np.bool_(truth)
+
+
+@contextmanager
+def assuming(tracer: Tracer, facts: Iterable[tuple[Node, bool]] = ()) -> Iterator[None]:
+    """A context manager: inside, these facts are known, and so is what is assumed there; afterwards, nothing that
+    follows from it is."""
+    before = len(tracer.assumed)
+    assume_all(tracer, facts)
+    try:
+        yield
+    finally:
+        for node in [*tracer.assumed][before:]:
+            tracer.known[node] = tracer.assumed.pop(node)
+
+
+def implied(tracer: Tracer, pred: Any, truth: bool) -> list[tuple[Node, bool]]:
+    """For each flag of a variable that may be None, its truth if a condition has this truth, where that follows."""
+    found: list[tuple[Node, bool]] = []
+    work = [(pred.node, truth)] if tracer.flags and is_traced(pred) else []
+    while work:
+        node, truth = work.pop()
+        outside = tracer.outside.get(node, node)
+        if outside in tracer.flags or node in tracer.flags:
+            found += dict.fromkeys(((node, truth), (outside, truth)))
+        name, first = tracer.decided_by.get(outside, ("", None))
+        if first is not None:
+            work += [(first, truth)] if truth is (name == "logical_and") else []
+        elif outside.op == "call_function" and outside.target.name == "logical_not":
+            work.append((outside.args[0], not truth))
+        elif outside.op == "call_function" and outside.target.name == ("logical_and" if truth else "logical_or"):
+            work += [(n, truth) for n in outside.all_input_nodes]
+    return found
 
 
 def fold_known(tracer: Tracer) -> None:

@@ -20,7 +20,7 @@ from fxlite.base.state import is_traced
 from fxlite.graph import pytree
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.answers import stacked
-from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe
+from fxlite.tracing.capture.places import HOW_TO_TAKE, Maybe, OrNone
 from fxlite.tracing.capture.regions import is_leaf
 from fxlite.tracing.capture.texts import OneText, holds_one_text
 from fxlite.tracing.selections import growing
@@ -70,6 +70,13 @@ def closed(value: Any, tracer: Tracer) -> Any:
     become texts again where the result of a call is what the program returns, as in fx.jit."""
     if isinstance(value, OneText) and tracer.is_finished:
         return value.code
+    if isinstance(value, OrNone):
+        if not tracer.is_finished:
+            raise tracer.error(
+                "the program returns a value or None, and which of them is not known while tracing",
+                "return a number in place of None, or call the function through fx.jit",
+            )
+        return value.is_there, closed(value.value, tracer)
     if is_open(value):
         return as_array(tracer, value)
     rows = growing.rows_of(value)

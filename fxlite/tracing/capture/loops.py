@@ -23,7 +23,8 @@ from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Kind, as_value, kind_of, number_kind, put_together
 from fxlite.tracing.capture.control import record_control
 from fxlite.tracing.capture.flow_answers import Counted
-from fxlite.tracing.capture.places import MISSING, Contents, Place, Unavailable
+from fxlite.tracing.capture.known import implied
+from fxlite.tracing.capture.places import MISSING, Contents, OrNone, Place, Unavailable, or_none
 from fxlite.tracing.capture.regions import (
     FILLER,
     Outcome,
@@ -49,7 +50,9 @@ from fxlite.tracing.selections.magnitudes import after_rounds, largest
 from fxlite.tracing.selections.masked import all_of, same_mask
 from fxlite.tracing.writes.aliasing import replace_root
 from fxlite.tracing.writes.shared_memory import Memory, View, is_number, leave_in_doubt, memory_of, root_of, view_of
+from fxlite.types import dtypes
 from fxlite.types.shapes import NamedDim
+from fxlite.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -60,6 +63,8 @@ FEW_APPENDED = 64
 #: How often a body is traced at most: each time, more is known of the values that it carries.
 _MOST_ATTEMPTS = 12
 _FLAG = number_kind(bool)
+#: The kind of FILLER, which can have any.
+ANY = Kind(TensorType((1,), dtypes.bool_))
 
 
 class CannotKeep(TraceError):
@@ -101,6 +106,7 @@ class Hint:
     magnitudes: dict[tuple[Place, int], tuple[float, float]] = field(default_factory=dict)
     whole: set[Place] = field(default_factory=set)
     texts: set[Place] = field(default_factory=set)  # places that are one of several texts
+    or_none: dict[Place, Any] = field(default_factory=dict)  # places that may be None, with the form of their values
     selected: set[Place] = field(default_factory=set)  # places where a round leaves selected elements
     apart: set[Place] = field(default_factory=set)  # those of them with another selection than other places
     #: Why it stays a loop, or "", by the number of its rounds and what is around it.
@@ -161,7 +167,7 @@ class Loop:
                 value = all_of(value)
             if place in self.hint.texts:
                 value = one_text(self.tracer, value)
-            entry = self._entry(value, place.name)
+            entry = self._entry(self._or_none(place, value), place.name)
             if (
                 entry is None
                 or (_has_rows(entry.structure) and not isinstance(place, Contents))
@@ -171,7 +177,7 @@ class Loop:
                 continue
             known = self.hint.kinds.get(place)
             if known is not None and len(known) == len(entry.kinds):
-                both = [taken_on(a, b) for a, b in zip(entry.kinds, known)]
+                both = [b if a is ANY else taken_on(a, b) for a, b in zip(entry.kinds, known)]
                 if None not in both and (self._runs() or not _grow(entry.kinds, both)):
                     entry.kinds = both  # type: ignore[assignment]
             self.entries[place] = entry
@@ -181,17 +187,44 @@ class Loop:
         found: list[Any] = []
 
         def leaf(part: Any, path: str, keys: tuple[Any, ...]) -> Any:
-            if is_leaf(part):
+            if is_leaf(part) or part is FILLER:
                 found.append(part)
                 return pytree.LEAF
             raise TypeError
 
         try:
-            structure = pytree.structure_of(value, name, leaf)
+            structure = pytree.structure_of(or_none(self.tracer, value), name, leaf)
         except (TypeError, ValueError):
             return None
-        kinds = [kind_of(self.tracer, v, name) for v in found]
+        kinds = [ANY if v is FILLER else kind_of(self.tracer, v, name) for v in found]
         return _Entry(structure, found, kinds)
+
+    def _or_none(self, place: Place, value: Any) -> Any:
+        """The value of a place that may be None as an OrNone; others unchanged."""
+        form = self.hint.or_none.get(place)
+        value = or_none(self.tracer, value) if form is not None else value
+        if form is None or type(value) is OrNone or value is MISSING or isinstance(value, Unavailable):
+            return value
+        if value is not None:
+            return OrNone(self.tracer, True, one_text(self.tracer, value))
+        return OrNone(self.tracer, False, put_together(form, itertools.repeat(FILLER)))
+
+    def _may_be_none(self, place: Place, before: Any, after: Any) -> bool:
+        """Whether a place is None before a round or after it, and then or otherwise a value that can be carried. A
+        value that the first round sets for certain is not: the loop may settle after it."""
+        sure = after is not None and type(or_none(self.tracer, after)) is not OrNone
+        if place in self.hint.or_none or (sure and self._runs() and not (self.over is not None and self.over.is_rest)):
+            return False
+        if before is not None and after is not None and sure:
+            return False
+        entry = self._entry(one_text(self.tracer, before if after is None else after), place.name)
+        if entry is None or not entry.values:
+            return False
+        structure = entry.structure
+        self.hint.or_none[place] = structure.children[1] if structure.kind == "or_none" else structure
+        self.hint.kinds[place] = entry.kinds if structure.kind == "or_none" else [_FLAG, *entry.kinds]
+        self.fixed.pop(place, None)
+        return True
 
     def _runs(self) -> bool:
         """Whether the loop has a first round. If the number of rounds is a named size, this adds the condition that
@@ -307,7 +340,12 @@ class Loop:
                 self._ask_in_body()
                 return self._attempt()
         region, number = self._region(index=self.over is not None)
-        return condition, run(region, lambda: self._round(number))
+        facts: list[tuple[Node, bool]] = []
+        if condition is not None and self.tracer.flags:
+            inner = dict(zip(condition.region.inputs, region.inputs))
+            known = implied(self.tracer, condition.outcome, True)
+            facts = [(inner.get(node, node), truth) for node, truth in known]
+        return condition, run(region, lambda: self._round(number), facts)
 
     def _ask_in_body(self) -> None:
         """Turn the loop into ``while True: if not test: break`` if its condition changes something, by an assignment
@@ -439,6 +477,8 @@ class Loop:
         fixed = list(self.fixed.items())  # those of this attempt
         for place in self.hint.texts & way.values.keys():
             way.values[place] = one_text(self.tracer, way.values[place])
+        for place in self.hint.or_none.keys() & way.values.keys():
+            way.values[place] = self._or_none(place, way.values[place])
         for place, entry in list(self.entries.items()):
             learned = self._compared(place, entry, way) or learned
         for place, reason in fixed:
@@ -449,6 +489,8 @@ class Loop:
             elif reason is None and not is_same(value, before) and is_text(before) and is_text(value):
                 self.hint.texts.add(place)
                 del self.fixed[place]
+                learned = True
+            elif reason is None and not is_same(value, before) and self._may_be_none(place, before, value):
                 learned = True
             elif reason is None and not is_same(value, before):
                 learned = self._differs(place, *self._other_value(place, shown(before), shown(value)))
@@ -469,6 +511,9 @@ class Loop:
             self.hint.selected.add(place)
             return True
         if found is None or found.structure != entry.structure:
+            turns = after is None or (found is not None and "or_none" in (found.structure.kind, entry.structure.kind))
+            if turns and self._may_be_none(place, way.region.places[place], after):
+                return True
             return self._differs(place, *self._other_form(place, entry, after))
         if entry.structure is pytree.LEAF and after is entry.inputs[0]:
             root = root_of(view_of(after))
@@ -488,7 +533,7 @@ class Loop:
                 return True
         kinds = []
         for before, new in zip(entry.kinds, found.kinds):
-            both = taken_on(before, new)
+            both = before if new is ANY else taken_on(before, new)
             if both is None or (_grow([before], [both]) and not self._runs()):
                 return self._differs(place, *self._other_type(place, before, new))
             kinds.append(both)
@@ -612,6 +657,11 @@ class Loop:
         found = None if after is MISSING else self._entry(after, place.name)
         if found is None:
             return None
+        if place.get() is None and (found.structure.kind == "or_none" or not self._runs()):
+            if found.structure.kind != "or_none":
+                found = self._entry(OrNone(self.tracer, True, after), place.name)
+            assert found is not None
+            return place, [False, *[FILLER] * (len(found.kinds) - 1)], found
         before = None if place.get() is MISSING else self._entry(place.get(), place.name)
         if before is not None and before.structure == found.structure:
             both = [taken_on(a, b) for a, b in zip(before.kinds, found.kinds)]

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from fxlite.base.errors import TraceError
 from fxlite.base.location import here
+from fxlite.base.state import is_traced
+from fxlite.graph import pytree
 from fxlite.ops.op import OPERATORS
+from fxlite.tracing.capture.known import known_value
 
 if TYPE_CHECKING:
     from fxlite.tracing.tracer import Tracer
@@ -191,6 +194,62 @@ class Maybe(Unavailable):
     def __init__(self, tracer: Tracer, truth: Any, value: Any) -> None:
         super().__init__(tracer, _OPEN, HOW_TO_TAKE)
         self.truth, self.value = truth, value
+
+
+class OrNone:
+    """A value that is None unless ``is_there`` holds, as branches and loops pass it on. The program itself sees the
+    value, of which the tracer knows by its id that it may be None (:func:`noted`): that is computed where the program
+    asks ``best is None``, and is an exception of the program where it uses the value (:func:`require_there` in
+    :mod:`fxlite.tracing.capture.raised`), unless a condition has decided that it is there."""
+
+    __fx_form__ = ()
+
+    def __init__(self, tracer: Tracer, is_there: Any, value: Any) -> None:
+        self.tracer, self.is_there, self.value = tracer, is_there, value
+
+    def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
+        return "or_none", ("is_there", "value"), (self.is_there, self.value)
+
+    def __fx_rebuilt__(self, parts: Sequence[Any]) -> Any:
+        return noted(self.tracer, *parts)
+
+
+def noted(tracer: Tracer, is_there: Any, value: Any) -> Any:
+    """The value, of which the tracer knows from now on that it is None unless ``is_there`` holds."""
+    if not is_traced(is_there):
+        return value if is_there else None
+    tracer.flags.add(is_there.node)
+    for part in (value, *(leaf for _, leaf in pytree.leaves(value) if is_traced(leaf))):
+        tracer.or_none.setdefault(id(part), (part, is_there, part is value))
+    return value
+
+
+def or_none(tracer: Tracer, value: Any) -> Any:
+    """A value that may be None as an OrNone, or as what it is known to be at this point; others unchanged."""
+    found = tracer.or_none.get(id(value))
+    if found is None or not found[2]:
+        return value
+    truth = known_value(found[1])
+    if truth is not None:
+        return value if truth else None
+    return OrNone(tracer, found[1], value)
+
+
+def with_or_none(tracer: Tracer, value: Any) -> Any:
+    """A nested value with an OrNone in place of each part that may be None."""
+    found = or_none(tracer, value)
+    return pytree.with_parts(value, lambda part: with_or_none(tracer, part)) if found is value else found
+
+
+def with_what_is_known(tracer: Tracer, value: Any) -> Any:
+    """The value of a place or a result at the end of a way, where it may be known whether it, or a part, is None."""
+    if not tracer.or_none:
+        return value
+    _, is_there, is_whole = tracer.or_none.get(id(value), (value, True, False))
+    if not is_whole:
+        return pytree.with_parts(value, lambda part: with_what_is_known(tracer, part))
+    truth = known_value(is_there)
+    return value if truth is None else OrNone(tracer, True, value) if truth else None
 
 
 def outer_variables(function: Any) -> list[Place]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import opcode
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from fxlite.base.errors import OutOfRoom
 from fxlite.base.location import here
 from fxlite.base.state import UNKNOWN_TEXT, is_traced
 from fxlite.ops.op import Op, lookup
+from fxlite.tracing.capture.known import assume, known_value
 from fxlite.tracing.capture.places import Attribute
 from fxlite.tracing.capture.regions import Region, assign
 from fxlite.tracing.selections.magnitudes import LIMIT, largest
@@ -86,6 +87,21 @@ def unless(tracer: Tracer, value: Any, pred: Any, error: Exception) -> Any:
     lost = lookup("take")(np.zeros(1, np.int64), lookup("cast")(pred, "i64"), axis=0)
     found = lookup("where")(lost == 0, value, lookup("cast")(0, value.type.dtype))
     return tracer.python_number(found) if hasattr(value, "python_type") else found
+
+
+def require_there(tracer: Tracer, values: Iterable[Any]) -> None:
+    """Let a call raise TypeError if one of the values that the program uses at this point is None."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            require_there(tracer, value)
+        found = tracer.or_none.get(id(value))
+        place = here(2) if found is not None and known_value(found[1]) is None else None
+        if found is None or place is None or not can_note(tracer):
+            continue
+        _, is_there, _ = found
+        error = TypeError("the program computes with a variable that is None")
+        note_raised(tracer, lookup("logical_not")(is_there), error, (place.file, place.line))
+        assume(tracer, is_there, True)
 
 
 def too_large() -> OverflowError:

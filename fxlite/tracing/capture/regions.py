@@ -25,8 +25,21 @@ from fxlite.graph.graph import Node, map_nodes
 from fxlite.ops.op import lookup
 from fxlite.tracing.capture.bodies import Body, Kind, as_value, joined, kind_of, number_kind
 from fxlite.tracing.capture.control import record_control
-from fxlite.tracing.capture.places import MISSING, Contents, Item, Maybe, Place, Unavailable, Variable
-from fxlite.tracing.capture.texts import OneText, code_of, is_text
+from fxlite.tracing.capture.known import assuming, implied
+from fxlite.tracing.capture.places import (
+    MISSING,
+    Contents,
+    Item,
+    Maybe,
+    OrNone,
+    Place,
+    Unavailable,
+    Variable,
+    noted,
+    or_none,
+    with_what_is_known,
+)
+from fxlite.tracing.capture.texts import OneText, code_of, is_text, one_text
 from fxlite.tracing.proxy import DTYPES, PythonNumber
 from fxlite.tracing.selections.masked import same_mask
 from fxlite.tracing.writes.aliasing import number_of_tie, replace_root
@@ -112,7 +125,7 @@ def as_kind(tracer: Tracer, value: Any, kind: Kind) -> Node:
         number = dtype.numpy.type(number).item()
         return lookup("full")(kind.type.shape, number, dtype).node  # type: ignore[no-any-return]
     if is_traced(value) and value.type.dtype is not dtype:
-        value = lookup("cast")(value, dtype)
+        value = lookup("cast")(tracer.proxy(value.node), dtype)
     if is_traced(value) and kind.type.shape and not value.type.shape:
         value = lookup("expand")(value, kind.type.shape)
     return tracer.create_arg(value)  # type: ignore[no-any-return]
@@ -159,6 +172,16 @@ class Merging:
         for value in (one, other):
             if isinstance(value, Unavailable):
                 return lambda results: value
+        if all(value is not FILLER and value is not MISSING for value in (one, other)):
+            one, other = or_none(self.tracer, one), or_none(self.tracer, other)
+            if any(value is None or type(value) is OrNone for value in (one, other)):
+                return self._none_or_not(path, one, other)
+        return self._merged(path, one, other)
+
+    def _merged(self, path: str, one: Any, other: Any) -> Callable[[Sequence[Any]], Any]:
+        """The same for values that are not None."""
+        if is_same(one, other):
+            return lambda results: one
         if is_text(one) and is_text(other):
             codes = code_of(self.tracer, one), code_of(self.tracer, other)
             code = self.leaf(path, codes[0], codes[1], number_kind(int))
@@ -192,6 +215,30 @@ class Merging:
             maker = self._container(path, one, other, parts, more)
             self.inside.pop()
             return self._in_place_of(one, other, maker) if pytree.is_changeable(one) else maker
+        return self._differ(path, one, other)
+
+    def _none_or_not(self, path: str, one: Any, other: Any) -> Callable[[Any], Any]:
+        """Values of which at least one is or may be None."""
+        flags = [v.is_there if type(v) is OrNone else v is not None for v in (one, other)]
+        values = [v.value if type(v) is OrNone else v for v in (one, other)]
+        if all(flag is False for flag in flags):
+            return lambda results: None
+        if any(flag is False for flag in flags):
+            number = 0 if flags[0] is False else 1
+            value = one_text(self.tracer, values[1 - number])
+            if not _can_be_left_out(value):
+                return self._differ(path, one, other)
+            maker = self.filled(path, value, number == 0)
+            if pytree.is_changeable(value):
+                maker = self._in_place_of(values[0], values[1], maker)
+        else:
+            maker = self._merged(path, *values)
+        if all(flag is True for flag in flags) or values[0] is values[1]:
+            return maker
+        is_there = self.leaf(path, flags[0], flags[1], number_kind(bool))
+        return lambda results: noted(self.tracer, is_there(results), maker(results))
+
+    def _differ(self, path: str, one: Any, other: Any) -> Callable[[Any], Any]:
         return self._unavailable(
             f"{path} is {shown(one)} {_WAYS[0]}, and {shown(other)} {_WAYS[1]}",
             "graphs hold arrays and numbers: let both be one of these, of one type",
@@ -201,7 +248,7 @@ class Merging:
         """A list or dict that stands for one of two. If a way has given it to another name, later changes to one of
         them would have to appear in both."""
         ways = zip((one, other), self.found)
-        outer = [value for value, way in ways if not way.region.owns(value)]
+        outer = [value for value, way in ways if value is not None and not way.region.owns(value)]
 
         def make(results: Any) -> Any:
             made = maker(results)
@@ -258,6 +305,12 @@ class Merging:
 
     def filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
         """A value that only one way has, and that is read only if that way was taken."""
+        return self._filled(path, or_none(self.tracer, value), first)
+
+    def _filled(self, path: str, value: Any, first: bool) -> Callable[[Sequence[Any]], Any]:
+        if type(value) is OrNone:
+            makers = [self._filled(path, part, first) for part in (value.is_there, value.value)]
+            return lambda results: noted(self.tracer, *(make(results) for make in makers))
         if is_leaf(value):
             pair = (FILLER, value) if first else (value, FILLER)
             return self.leaf(path, *pair, kind_of(self.tracer, value, path))
@@ -274,6 +327,12 @@ class Merging:
     def results(self, nodes: Sequence[Node]) -> list[Any]:
         """The values of the result nodes as the program sees them."""
         return [as_value(self.tracer, n, k) for n, k in zip(nodes, self.kinds, strict=True)]
+
+
+def _can_be_left_out(value: Any) -> bool:
+    """Whether a value consists of what a branch can give, so that None may stand in its place."""
+    found = pytree.children_of(value)
+    return is_leaf(value) or value is None or (found is not None and all(map(_can_be_left_out, found[2])))
 
 
 def shown(value: Any) -> str:
@@ -359,6 +418,8 @@ class Region(Body):
         found = super().lift(node)
         known = self.tracer.known.get(node)
         if found is not node and known is not None:
+            if node in self.tracer.assumed:
+                self.tracer.assumed.setdefault(found, self.tracer.known.get(found))
             self.tracer.known[found] = known
         return found
 
@@ -439,12 +500,14 @@ class WayRaises(TraceError):
     number = -1
 
 
-def run(region: Region, part: Callable[[], Any]) -> Way:
-    """Trace a part into a region, and revert its changes."""
+def run(region: Region, part: Callable[[], Any], facts: Iterable[tuple[Node, bool]] = ()) -> Way:
+    """Trace a part into a region, and revert its changes. ``facts``: what is known there (:func:`assuming`)."""
     try:
-        with region:
+        with assuming(region.tracer, facts), region:
             outcome = part()
-            values = {place: place.get() for place in region.places}
+            if hasattr(outcome, "value"):
+                outcome.value = with_what_is_known(region.tracer, outcome.value)
+            values = {place: with_what_is_known(region.tracer, place.get()) for place in region.places}
             nodes = {root: root.node for root in region.roots}
         return Way(region, outcome, values, nodes, {memory: memory.doubt for memory in region.doubts})
     except FxliteError:
@@ -479,7 +542,7 @@ def conditional(
         region = Region(tracer, "a branch", places)
         region.maker = maker
         try:
-            found.append(run(region, part))
+            found.append(run(region, part, implied(tracer, pred, number == 0)))
         except WayRaises as error:
             error.number = number
             raise

@@ -23,7 +23,15 @@ MADE_BY_SUBSCRIPTS = frozenset("r_ c_ mgrid ogrid".split())
 #: Functions that take all elements of their argument.
 _OF_LISTS = frozenset("sum any all min max list math.fsum math.prod".split())
 #: Functions that combine any number of elements into one value.
-_FOLDS = frozenset("sum any all min max next math.prod".split())
+_FOLDS: dict[str, tuple[str, ...]] = {
+    "any": (),
+    "all": (),
+    "next": (),
+    "sum": ("start",),
+    "math.prod": ("start",),
+    "min": ("key", "default"),
+    "max": ("key", "default"),
+}
 _Statements = list[ast.stmt]
 
 
@@ -235,9 +243,10 @@ class Expressions(Calls):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = ast.unparse(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
-        if name in _OF_LISTS | _FOLDS and node.args:
+        if name in _OF_LISTS | _FOLDS.keys() and node.args:
             given = node.args[0]
-            is_folded = name in _FOLDS and len(node.args) <= 1 + (name == "next") and not node.keywords and self._scopes
+            known = name in _FOLDS and all(k.arg in _FOLDS[name] for k in node.keywords)
+            is_folded = known and len(node.args) <= 1 + (name in ("next", "sum")) and self._scopes
             if is_folded and isinstance(given, (ast.GeneratorExp, ast.ListComp)) and _is_simple(given):
                 return self._folded(node, given)
             if name in _OF_LISTS and isinstance(given, ast.GeneratorExp) and given.generators[-1].ifs:
@@ -260,7 +269,9 @@ class Expressions(Calls):
         one = ast.comprehension(self.visit(part.target), ast.List([ast.Name(value, ast.Load())], ast.Load()), [], 0)
         element = ast.Subscript(ast.ListComp(pair, [one]), ast.Constant(0), ast.Load())
         default = [self.visit(other) for other in node.args[1:]]
-        return ask("folded", node, node.func, plain, around, _function_of(value, element, node), *default)
+        made = ask("folded", node, node.func, plain, around, _function_of(value, element, node), *default)
+        made.keywords = [placed(ast.keyword(k.arg, self.visit(k.value)), k) for k in node.keywords]
+        return made
 
     def _call(self, node: ast.Call) -> ast.AST:
         made = super().visit_Call(node)
@@ -304,7 +315,8 @@ class Expressions(Calls):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
         is_plain = isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE))
-        if len(node.ops) == 1 and is_plain and any(isinstance(v, ast.Constant) for v in (node.left, *node.comparators)):
+        sides = (node.left, *node.comparators)
+        if len(node.ops) == 1 and is_plain and any(isinstance(v, ast.Constant) and v.value is not None for v in sides):
             return node
         if any(binds_a_name(v) for v in node.comparators[1:]):
             return node

@@ -131,6 +131,7 @@ class Rows:
         if type(place) is int and place < 0:
             number = self.count + place
         elif is_traced(place):
+            number = lookup("cast")(place, "i64")
             number = _number(self.tracer, lookup("where")(number < 0, number + self.count, number))
         beyond = number >= self.count
         beyond = lookup("logical_or")(lookup("lt")(number, 0), beyond) if is_traced(number) else beyond
@@ -922,8 +923,10 @@ def as_arrays(rows: Rows) -> Any:
     found = rows.selected()
     if rows.form.is_array:
         return found[0]
-    if len({array.dtype for array in found}) > 1 or any(kind.type.shape for kind in rows.form.kinds):
+    if any(kind.type.shape for kind in rows.form.kinds):
         rows.refuse()
+    common = np.result_type(*(array.dtype for array in found))
+    found = [array if array.dtype == common else array.astype(common) for array in found]
     return ARRAYS[np.stack](rows.tracer, np.stack, (found,), {"axis": 1}) if np.stack in ARRAYS else np.stack(found, 1)
 
 
