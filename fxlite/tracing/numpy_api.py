@@ -28,7 +28,8 @@ from fxlite.tracing.functions import fourier, linear, padding, quantiles, rearra
 from fxlite.tracing.functions.padding import part_of
 from fxlite.tracing.functions.rearranging import known_size
 from fxlite.tracing.numpy_functions import value_type
-from fxlite.tracing.selections import compact
+from fxlite.tracing.selections import compact, masked, spans
+from fxlite.tracing.selections.formulas import FUNCTIONS as FORMULAS
 from fxlite.tracing.selections.masked import FUNCTIONS as OF_SELECTED
 from fxlite.tracing.selections.written import FUNCTIONS as WRITING
 from fxlite.tracing.writes.in_place import copyto, fill, store
@@ -187,8 +188,9 @@ def accumulated(combine: Callable[..., Any], x: Any, axis: Any) -> Any:
 def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any = None) -> Any:
     """``ufunc.reduceat``: reduces the slices from each index to the next, or a single element if that slice is
     empty."""
-    axis = normalize_axis(axis, value_type(x).rank)
-    if is_traced(indices) and known_value(indices) is None:
+    axis = normalize_axis(axis, x.ndim if isinstance(x, masked.Masked) else value_type(x).rank)
+    is_selected = any(isinstance(v, masked.Masked) for v in (x, indices))
+    if is_selected or (is_traced(indices) and known_value(indices) is None):
         return _reduced_at_computed(ufunc, x, indices, axis, {} if dtype is None else {"dtype": dtype})
     size = known_size(x, axis, "reduceat")
     starts = [int(i) for i in np.asarray(indices)]
@@ -205,21 +207,39 @@ def reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: Any = 0, dtype: Any 
 
 
 def _reduced_at_computed(ufunc: np.ufunc, x: Any, indices: Any, axis: int, options: dict[str, Any]) -> Any:
-    """:func:`reduced_at` for computed indices, with a loop, for a ufunc with a reduction."""
+    """:func:`reduced_at` for computed indices, with a loop, for a ufunc with a reduction. ``x`` and the indices may be
+    selected elements."""
     if ufunc not in _REDUCE:
         raise ValueError("with computed indices it is traced for add, multiply, maximum, minimum and the logical ones")
-    rows = np.moveaxis(indices.tracer.constant(x), axis, 0)
-    size = shapes.for_user(rows.type.shape[0])
-    starts = rearranging.within(lookup("cast")(indices, "i64"), size, "raise")
-    ends = np.maximum(np.concatenate([starts[1:], np.full_like(starts, size)[:1]]), starts + 1)
+    tracer = indices.tracer if hasattr(indices, "tracer") else x.tracer
+    x, size = _counted(tracer, x, axis)
+    starts, number = _counted(tracer, indices, 0)
+    rows, most = np.moveaxis(x, axis, 0), shapes.for_user(starts.type.shape[0])
+    starts = lookup("where")(spans.counting(tracer, most) < number, lookup("cast")(starts, "i64"), 0)
+    room = shapes.for_user(rows.type.shape[0])
+    starts = rearranging.within(lookup("where")(starts < size, starts, room), room, "raise")
     whole = ufunc.reduce(rows, axis=0, **options).type  # only its type is used
 
     def body(i: Any, out: Any) -> Any:
-        out[i] = ufunc.reduce(rows[starts[i] : ends[i]], axis=0, **options)
+        start = starts[i]
+        end = lookup("where")(i + 1 < number, starts[lookup("minimum")(i + 1, most - 1)], size)
+        out[i] = ufunc.reduce(rows[start : lookup("maximum")(end, start + 1)], axis=0, **options)
         return out
 
     out = lookup("full")((starts.type.shape[0], *whole.shape), 0, whole.dtype)
-    return np.moveaxis(indices.tracer.loop(0, shapes.for_user(starts.type.shape[0]), body, out), 0, axis)
+    out = np.moveaxis(tracer.loop(0, number, body, out), 0, axis)
+    return masked.first_of(out, number, out.ndim - 1 - axis) if isinstance(indices, masked.Masked) else out
+
+
+def _counted(tracer: Tracer, x: Any, axis: int) -> tuple[Any, Any]:
+    """An array, and how many elements along an axis it has: of a selection, the first so many."""
+    if not isinstance(x, masked.Masked):
+        x = tracer.constant(x)
+        return x, shapes.for_user(x.type.shape[axis])
+    if x.before != axis:
+        raise x.refusal("ufunc.reduceat along another axis than the selected one")
+    first = compact.compact(x)
+    return first.values, first.count
 
 
 # -- ufuncs ----------------------------------------------------------------------------------------
@@ -345,7 +365,7 @@ def _at(ufunc: np.ufunc, a: Any, indices: Any, b: Any = None) -> None:
     update_at(a, indices, b, ufunc, _COMPUTED.get(ufunc))
 
 
-OF_SELECTED |= {"at": _at, **WRITING}
+OF_SELECTED |= {"at": _at, "reduceat": reduced_at, **WRITING, **FORMULAS}
 
 
 _UFUNC_METHODS: dict[str, Callable[..., Any]] = {
@@ -454,20 +474,38 @@ def call_function(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> Any:
     name = f"{getattr(function, '__module__', 'numpy').replace('numpy', 'np')}.{function.__name__}"
     if implementation is not None:
         return _located(tracer, name, implementation, args, kwargs)
-    # functions that NumPy implements in Python with its other functions are traced through
-    reason: Exception | None = None
-    written = getattr(function, "_implementation", None)
-    if isinstance(written, FunctionType) and tracer.captures:
-        try:
-            return tracer.trace_library(captured(written, "library"), args, kwargs)
-        except Exception as error:
-            reason = error
+    found, reason = _of_numpy_itself(tracer, function, args, kwargs)
+    if found is not NotImplemented:
+        return found
     why = f", and NumPy's own code of it cannot be traced: {str(reason).splitlines()[0]}" if str(reason or "") else ""
     raise tracer.error(
         f"{name} has no fxlite op{why}",
         "write it with NumPy functions that have one (fx.ops lists them), or compute it before "
         "tracing if it does not depend on the inputs",
     ) from reason
+
+
+def _of_numpy_itself(tracer: Tracer, function: Any, args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
+    """What NumPy's own code of a function gives, which calls other functions of NumPy; NotImplemented if it has none in
+    Python, or with the reason why it cannot be traced."""
+    written = getattr(function, "_implementation", None)
+    if not isinstance(written, FunctionType) or not tracer.captures:
+        return NotImplemented, None
+    try:
+        return tracer.trace_library(captured(written, "library"), args, kwargs), None
+    except Exception as error:
+        return NotImplemented, error
+
+
+def _of_selected(first: masked.Masked, function: Any, args: Any, kwargs: Any) -> Any:
+    """A function of selected elements for which there is no other way than NumPy's own code."""
+    found, reason = _of_numpy_itself(first.tracer, function, args, kwargs)
+    if found is NotImplemented:
+        raise first.refusal(f"np.{function.__name__}") from reason
+    return found
+
+
+OF_SELECTED["of numpy itself"] = _of_selected
 
 
 def call_method(x: Proxy, name: str, args: Any, kwargs: Any) -> Any:

@@ -377,10 +377,6 @@ def in_an_object(x: Any) -> Any:
     return {"sum": x.sum(), "of": iter(x.shape)}
 
 
-def group_totals(x: Any) -> Any:
-    return np.add.reduceat(x, np.flatnonzero(x > 0.1))
-
-
 def different_values(x: Any) -> Any:
     return len(set(x))
 
@@ -410,7 +406,6 @@ def parted_behind_the_end(x: Any) -> Any:
         (applied_to_each, r"(?s)a ufunc that is not NumPy's own.*people_write.py:\d+.*np.vectorize\(f"),
         (parted_behind_the_end, r"(?s)kth \(9\) is out of bounds for 4 elements.*people_write.py:\d+"),
         (in_an_object, r"(?s)a tuple_iterator cannot be used.*people_write.py:\d+.*instead: return arrays"),
-        (group_totals, r"(?s)np.add.reduceat: a boolean mask.*people_write.py:\d+.*np.add.at\(totals, group, x\)"),
         (different_values, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
         (counted_in_a_dict, r"(?s)used as the key of a dict or put into a set.*people_write.py:\d+"),
         (drawn, r"(?s)choice\(\) of a generator.*people_write.py:\d+.*np.searchsorted\(np.cumsum"),

@@ -306,7 +306,8 @@ def _completed(x: Any, have: int, size: int) -> Any:
 
 
 # -- functions based on decompositions -------------------------------------------------------------
-def _epsilon(x: Any) -> float:
+def epsilon(x: Any) -> float:
+    """The distance from 1 to the next number of the dtype."""
     return float(np.finfo(value_type(x).dtype.numpy).eps)
 
 
@@ -342,7 +343,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     values = abs(eigvalsh(A)) if hermitian else svdvals(A)
     if tol is None:
         size = max(known_size(A, axis, "np.linalg.matrix_rank") for axis in (-1, -2))
-        part = size * _epsilon(values) if rtol is None else _for_each_matrix(rtol)
+        part = size * epsilon(values) if rtol is None else _for_each_matrix(rtol)
         return np.count_nonzero(values > _largest_size(values, -1, True) * part, axis=-1)
     return np.count_nonzero(values > _for_each_matrix(tol), axis=-1)
 
@@ -369,9 +370,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     one = value_type(b).rank == 1
     b = lookup("unsqueeze")(b, -1) if one else b
     left, values, right = _reduced_svd(a)
-    least = _largest_size(values, -1, True) * (
-        _epsilon(a) * max(m, n) if rcond is None else rcond if rcond >= 0 else _epsilon(a)
-    )
+    part = epsilon(a) * max(m, n) if rcond is None else rcond
+    least = _largest_size(values, -1, True) * (part if is_traced(part) or part >= 0 else epsilon(a))
     kept = values > least
     inverse = lookup("cast")(np.where(kept, 1 / np.where(kept, values, 1), 0), value_type(values).dtype)
     parts = lookup("matmul")(reflections.adjoint(left), b) * lookup("unsqueeze")(inverse, -1)
@@ -411,7 +411,7 @@ def polyfit(x: Any, y: Any, deg: Any, rcond: Any = None, full: bool = False, w: 
         powers, y = powers * np.expand_dims(w, -1), y * (np.expand_dims(w, -1) if value_type(y).rank == 2 else w)
     scale = np.sqrt(np.square(powers).sum(axis=0))
     count = known_size(x, 0, "np.polyfit")
-    found = lstsq(powers / scale, y, count * _epsilon(x) if rcond is None else rcond)[0]
+    found = lstsq(powers / scale, y, count * epsilon(x) if rcond is None else rcond)[0]
     return found / (np.expand_dims(scale, -1) if value_type(y).rank == 2 else scale)
 
 

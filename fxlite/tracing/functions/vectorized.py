@@ -31,6 +31,14 @@ def vectorized(tracer: Tracer, function: Any, arguments: Sequence[Any], captured
             "np.vectorize with signature= or excluded= cannot be traced",
             "write the loop: out = np.empty(n), for i in range(n): out[i] = f(x[i])",
         )
+    selected = next((a for a in arguments if hasattr(a, "__fx_selected__")), None)
+    if selected is not None:  # also of the elements that are not selected, which nothing reads
+        whole = [a.values if hasattr(a, "__fx_selected__") else a for a in arguments]
+        same = all(selected.same(a) if hasattr(a, "__fx_selected__") else not np.ndim(a) for a in arguments)
+        if not same:
+            raise selected.refusal("np.vectorize of other arguments beside them")
+        found = vectorized(tracer, function, whole, captured)
+        return tuple(map(selected.like, found)) if isinstance(found, tuple) else selected.like(found)
     kinds = [value_type(a) for a in arguments]
     sizes = broadcast_shapes(*(kind.shape for kind in kinds))
     count = shapes.product(sizes)

@@ -116,7 +116,12 @@ def along(m: Masked, index: Any) -> Any:
         return _at_places(compact(m), index)
     m = compact(m) if m.span is None else m
     if index.step not in (None, 1):
-        raise m.refusal(f"a part of it with step {index.step}")
+        step = index.step
+        if type(step) is not int or step < 1:
+            raise m.refusal(f"a part of it with step {step}")
+        m = compact(along(m, slice(index.start, index.stop)))
+        values = m.values[(*[slice(None)] * m.before, slice(None, None, step))]
+        return first_of(values, (m.count + (step - 1)) // step, m.after)
     count = m.count
     start, stop = (_clipped(b, count, other) for b, other in ((index.start, 0), (index.stop, count)))
     first, tracer = m._bounds()[0], m.tracer
@@ -170,8 +175,10 @@ def _last(kind: dtypes.DType) -> Any:
 
 def _ordered(name: str) -> Callable[..., Masked]:
     def call(a: Masked, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Masked:
-        m = _line(a, f"np.{name}")
-        return m.like(lookup(name)(m.filled(_last(m.values.type.dtype)), axis=0))
+        if a.ndim > 1 and (axis is None or np.arange(a.ndim)[axis] != a.before):
+            raise a.refusal(f"np.{name} of several axes")
+        m = compact(a)
+        return m.like(lookup(name)(m.filled(_last(m.values.type.dtype)), axis=m.before))
 
     return call
 
@@ -737,7 +744,7 @@ def bincount(x: Any, weights: Any = None, minlength: Any = 0) -> Any:
     known bound, or fxlite.jit makes room for more counts."""
     some = _line(x, "np.bincount") if isinstance(x, Masked) else None
     if some is not None:
-        x = some.filled(-1)
+        x = some.like(lookup("cast")(some.values, dtypes.int64)).filled(-1)  # no unsigned number is -1
         weights = aligned(compact(weights) if isinstance(weights, Masked) else weights, some)
     tracer = next(v.tracer for v in (x, weights) if is_traced(v))
     if weights is not None and value_type(weights).dtype.is_complex:
@@ -869,7 +876,7 @@ OF_MASKED.update(
         np.repeat: _repeat_of,
         np.flatnonzero: flatnonzero,
         np.argwhere: argwhere,
-        np.median: lambda a, axis=None: _median(a),
+        np.median: lambda a, axis=None: _median(a, axis),
     }
 )
 
@@ -884,12 +891,13 @@ def _diagonal_matrix(v: Masked, k: Any) -> Any:
     return Block(matrix, {-2: m.span, -1: m.span})  # type: ignore[dict-item]
 
 
-def _median(a: Masked) -> Any:
-    """np.median of one axis; NaN if there are no elements."""
-    m = OF_MASKED[np.sort](a)
+def _median(a: Masked, axis: Any = None) -> Any:
+    """np.median along the selected axis; NaN if there are no elements."""
+    m = OF_MASKED[np.sort](a, -1 if a.ndim == 1 else axis)
     count, kind = m.count, m.values.type.dtype
     last = lookup("maximum")(count - 1, 0)
-    low, high, end = (lookup("take")(m.values, i) for i in (last // 2, lookup("minimum")(count // 2, last), last))
+    places = last // 2, lookup("minimum")(count // 2, last), last
+    low, high, end = (lookup("take")(m.values, i, axis=m.before) for i in places)
     wide = kind if kind.is_float else dtypes.float64
     middle = quantiles.mean_of_two(low, high, 0.5, wide)
     is_sound = lookup("logical_and")(count > 0, lookup("eq")(end, end))

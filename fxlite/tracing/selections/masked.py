@@ -54,7 +54,9 @@ REDUCED: dict[np.ufunc, Any] = {
     np.logical_or: np.any,
 }
 ELEMENTWISE = frozenset(
-    (np.where, np.clip, np.round, np.nan_to_num, np.real, np.isclose, np.zeros_like, np.ones_like, np.full_like)
+    getattr(np, name)
+    for name in "where clip round around nan_to_num isclose zeros_like ones_like full_like real imag angle isreal "
+    "iscomplex sinc i0 fix isneginf isposinf".split()
 )
 #: Functions along one axis, with the axis that they use if none is given.
 ALONG: dict[Any, int | None] = {
@@ -268,10 +270,9 @@ class Masked:
         if method == "at" and not kwargs:
             return FUNCTIONS["at"](ufunc, *inputs)
         if method == "reduceat":
-            number = "number the groups, group = np.cumsum(starts_here) - 1"
-            raise self.refusal(
-                f"np.{ufunc.__name__}.reduceat", f"{number}, and np.{ufunc.__name__}.at(totals, group, x)"
-            )
+            return FUNCTIONS["reduceat"](ufunc, *inputs, **kwargs)
+        if method in ("accumulate", "outer") and "out" not in kwargs:
+            return FUNCTIONS[method](ufunc, *inputs, **kwargs)
         out = kwargs.pop("out", None)
         if method != "__call__" or "where" in kwargs:
             raise self.refusal(f"np.{ufunc.__name__}.{method}")
@@ -295,7 +296,7 @@ class Masked:
             return result if out is None else stored(out, result, f"np.{function.__name__}(out=...)")
         if function in FUNCTIONS:
             return FUNCTIONS[function](*args, **kwargs)
-        raise self.refusal(f"np.{function.__name__}")
+        return FUNCTIONS["of numpy itself"](self, function, args, kwargs)
 
     def __fx_children__(self) -> tuple[str, Sequence[str], Sequence[Any]]:
         """The parts that loops and branches pass on; after them, a view is a copy."""
@@ -448,7 +449,13 @@ class Masked:
         raise self.refusal("if, while, and, or")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self.tracer.needs_flow = True  # np.vectorize is captured
         raise self.refusal("np.asarray")
+
+    def tolist(self) -> Any:
+        """The elements as a list, which captured code has."""
+        self.tracer.needs_flow = True
+        raise self.refusal(".tolist() of several axes" if self.ndim > 1 else ".tolist()", "give the array itself")
 
     def __getitem__(self, index: Any) -> Any:
         index = index[0] if isinstance(index, tuple) and len(index) == 1 else index
@@ -741,7 +748,7 @@ def beside(tracer: Tracer, value: Any, axis: int, span: Span, source: Span | Non
 
 def one_by_one(mask: Proxy, value: Any, axis: int) -> Any:
     """Values of all positions that a mask covers. Those where it is set are the elements of ``value`` along an axis, in
-    order; one element is for all of them. If their numbers differ, an IndexError is raised at run time."""
+    order; one element is for all of them. If their numbers differ, a ValueError is raised at run time."""
     tracer = mask.tracer
     own = tracer.constant(value)
     before, (size, *after) = own.type.shape[:axis], own.type.shape[axis:]
@@ -752,7 +759,9 @@ def one_by_one(mask: Proxy, value: Any, axis: int) -> Any:
     if type(size) is int and size == 0:  # an element that nothing reads
         own, size = tracer.constant(lookup("full")((*before, 1, *after), 0, own.type.dtype)), 1
     places = lookup("where")(lookup("eq")(is_set, 1), lookup("cumsum")(is_set, 0) - 1, 0)
-    places = lookup("where")(lookup("eq")(lookup("sum")(is_set, 0), number), places, shapes.for_user(size))
+    is_other = lookup("ne")(lookup("sum")(is_set, 0), number)
+    what = "y[mask] = values: there are more or fewer values than elements that the mask selects"
+    places = tracer.unless(lookup("where")(is_other, 0, places), is_other, ValueError(what))
     return lookup("reshape")(lookup("take")(own, places, axis=axis), (*before, *mask.type.shape, *after))
 
 
@@ -805,12 +814,19 @@ def _flip(m: Masked, axis: Any = None) -> Masked:
 
 
 def _norm(x: Masked, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    if keepdims or ord not in (None, 2) or (axis is None and (ord is not None and x.ndim > 1)):
-        raise x.refusal("np.linalg.norm with ord= or keepdims=")
-    kind = x.values.type.dtype
-    values = np.abs(x) if kind.is_complex else x if kind.is_float else x.astype(np.float64)
-    squares: Any = np.square(values)
-    return np.sqrt(np.sum(squares, axis=axis))
+    is_line = isinstance(axis, int) or x.ndim == 1
+    if not (ord is None or (is_line and isinstance(ord, (int, float)))):
+        raise x.refusal(f"np.linalg.norm of matrices with ord={ord!r}")
+    kind, given = x.values.type.dtype, {"axis": axis, "keepdims": keepdims}
+    size: Any = np.abs(x) if kind.is_complex or ord not in (None, 2) else x
+    size = size if size.values.type.dtype.is_float else size.astype(np.float64)
+    if ord in (None, 2):
+        return np.sqrt(np.sum(np.square(size), **given))
+    if np.isinf(ord):
+        return (np.max if ord > 0 else np.min)(size, **given)
+    if ord == 0:
+        return np.sum((size != 0).astype(size.dtype), **given)
+    return np.sum(size, **given) if ord == 1 else np.sum(size**ord, **given) ** (1 / ord)
 
 
 def _dot(a: Any, b: Any) -> Any:
