@@ -4,6 +4,7 @@ them, and what they are as results, is what Python has; what cannot be known is 
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import numpy as np
@@ -426,3 +427,32 @@ def test_a_write_into_an_element_is_not_lost() -> None:
         x = np.stack([starts[:count], starts[:count] * 1.1 + 0.5], 1)
         with pytest.raises(TraceError, match="is an element of a list, of which it is a copy"):
             fx.jit(union_of_intervals)(x)
+
+
+# -- in loops of many rounds -------------------------------------------------------------------------
+def little_at_first(x: Any) -> Any:
+    last, found = -1.0, []
+    for v in x:
+        if last == -1.0:
+            last = v
+            continue
+        if v > last:
+            found.append(v - last)
+        last = v
+    return np.array(found)
+
+
+def of_combinations(x: Any) -> Any:
+    found = []
+    for i, j in itertools.combinations(range(20), 2):
+        if x[i] > x[j]:
+            found.append(x[i] - x[j])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("program", [little_at_first, of_combinations])
+def test_loops_of_many_rounds_stay_loops(program: Any) -> None:
+    gm = fx.symbolic_trace(program, "f64[100]")
+    assert len(gm.graph.nodes) < 100
+    x = np.random.default_rng(0).random(100)
+    np.testing.assert_allclose(gm(x), program(x))

@@ -71,6 +71,13 @@ def applied(x: Any, rows: Any) -> Any:
     return np.vectorize(lambda v: v * 2 if v > 0.7 else 0.0)(x[x > 0.3])
 
 
+def between_points(x: Any, rows: Any) -> Any:
+    gaps, filled = x < 0.3, x.copy()
+    filled[gaps] = np.interp(np.flatnonzero(gaps), np.flatnonzero(~gaps), x[~gaps])
+    s = np.sort(x[x > 0.5])
+    return filled, np.interp([0.1, 0.6, 0.7, 5.0], s, np.arange(len(s))), np.interp(x, s, s**2, left=-1.0)
+
+
 def totals_of_groups(x: Any, rows: Any) -> Any:
     keys = np.sort((x * 9).astype(int)[x > 0.2])
     starts = np.flatnonzero(np.concatenate(([True], np.diff(keys) != 0)))
@@ -103,6 +110,7 @@ PROGRAMS = [
     more_or_fewer,
     as_python_does,
     applied,
+    between_points,
     totals_of_groups,
     fitted,
 ]

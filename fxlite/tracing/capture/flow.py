@@ -12,6 +12,7 @@ else the jump by which it was left.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -52,6 +53,14 @@ _MANY_ROUNDS = 64
 _FEW_ALONE = 8
 #: How many rounds of a longer loop are tried, and the part of all rounds by which each is behind the one before.
 _TRIED, _GOLDEN = 8, (5**0.5 - 1) / 2
+#: Iterators over tuples, which a loop can take from a list, too.
+_COMBINED = (
+    itertools.combinations,
+    itertools.combinations_with_replacement,
+    itertools.permutations,
+    itertools.product,
+    itertools.pairwise,
+)
 #: Kinds of ops that templates compute if a loop is unrolled.
 _LARGE = frozenset(("contraction", "window", "composite", "opaque"))
 
@@ -261,6 +270,8 @@ class Flow(Expressions):
         every: Names,
     ) -> Any:
         tracer = active_tracer.get()
+        if tracer is not None and type(values) in _COMBINED:
+            values = [*values]
         over = counted(tracer, values) if tracer is not None else None
         places = variables(every, (body, orelse))
         if over is None or tracer is None:
@@ -341,6 +352,8 @@ class Flow(Expressions):
                     return ""
             if reason or Hint.of(tracer, body).unrolls:
                 return reason
+        if over.count > _MANY_ROUNDS:  # a round may do more than the first one, which finds what is known
+            return self._why_of_round(tracer, over, 1, body, about, inside, [], behind=0)
         return ""
 
     def _why_of_round(
@@ -352,13 +365,19 @@ class Flow(Expressions):
         about: Variables,
         inside: bool,
         calls: list[Any],
+        behind: int | None = None,
     ) -> str:
         """See :meth:`_why_kept`, which asks this about some of the rounds. The calls of one are added to ``calls`` if
-        the reason is that it would become many kernels."""
+        the reason is that it would become many kernels. ``behind``: the round before it, whose values it finds."""
+
+        def rounds() -> Any:
+            before = body(over.item(behind)) if behind is not None else None
+            return body(over.item(number)) if before is None or before is CONTINUE else before
+
         region, added = Region(tracer, "a for loop", about.places), tracer.added.copy()
         region.maker, region.is_open, region.is_long = region, False, is_long(tracer, over)
         try:
-            way = run(region, lambda: body(over.item(number)))
+            way = run(region, rounds)
         except FxliteError:
             Hint.of(tracer, body).unrolls = True  # if that is impossible, the error says why
             return ""
@@ -368,7 +387,7 @@ class Flow(Expressions):
             return f"it has {over.count} rounds, in which a list grows"
         finally:
             tracer.added = added
-        size = way.region.size
+        size = way.region.size // (1 if behind is None else 2)
         if isinstance(way.outcome, Outcome) and over.count > 1:
             return _LEFT
         if tracer.loops == "unroll":

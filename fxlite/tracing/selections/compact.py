@@ -233,12 +233,20 @@ def _quantile(scale: int) -> Callable[..., Any]:
     return call
 
 
-def _interpolated(x: Any, xp: Any, fp: Any, *ends: Any, **options: Any) -> Any:
-    """np.interp for selected elements."""
-    wrong = next((v for v in (xp, fp) if isinstance(v, Masked)), None)
-    if wrong is not None:
-        raise wrong.refusal("np.interp between selected points")
-    return x.like(np.interp(x.values, xp, fp, *ends, **options))
+def _interpolated(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """np.interp for selected elements, or between selected points, behind which the value of the last one stays."""
+    if isinstance(xp, Masked) or isinstance(fp, Masked):
+        first = xp if isinstance(xp, Masked) else fp
+        if not (isinstance(xp, Masked) and isinstance(fp, Masked)) or right is not None or period is not None:
+            raise first.refusal("np.interp between points that are selected apart, or with right= or period=")
+        xp, fp = _line(xp.astype(np.float64), "np.interp"), _line(fp, "np.interp")
+        error = ValueError("np.interp between no points, or of other sizes of xp and fp")
+        is_wrong = lookup("logical_or")(xp.count < 1, lookup("ne")(xp.count, fp.count))
+        last = fp.tracer.unless(lookup("maximum")(fp.count - 1, 0), is_wrong, error)
+        behind = lookup("take")(xp.values, last) + 1 + counting(xp.tracer, xp.values.type.shape[0])
+        xp, fp = chosen(xp.condition, xp.values, behind), fp.filled(lookup("take")(fp.values, last))
+    found = np.interp(x.values if isinstance(x, Masked) else x, xp, fp, left, right, period)
+    return x.like(found) if isinstance(x, Masked) else found
 
 
 def _scanned(function: Callable[..., Any]) -> Callable[..., Any]:
