@@ -136,13 +136,6 @@ def put_into_a_list(x: Any) -> Any:
     return found
 
 
-def or_none(x: Any) -> Any:
-    state = None
-    if x[0] > 0.5:
-        state = "high"
-    return x if state == "high" else -x
-
-
 @dataclasses.dataclass
 class Answer:
     state: str
@@ -160,7 +153,6 @@ def in_a_dataclass(x: Any) -> Any:
         (upper, "reads a text that is one of several"),
         (as_a_key, "reads a text that is one of several"),
         (put_into_a_list, "a str is put into a list"),
-        (or_none, "state is 'high' where the condition is true, and None where it is false"),
         (in_a_dataclass, "returns a text that is one of several"),
     ],
 )
@@ -172,3 +164,40 @@ def test_refused(program: Any, said: str) -> None:
 def test_a_graph_returns_no_text() -> None:
     with pytest.raises(TraceError, match="returns a text that is one of several"):
         fx.symbolic_trace(_state, "f64[5]")
+
+
+def counted_by_state(x: Any) -> Any:
+    state, counts = "low", {"low": 0, "high": 0}
+    for v in x:
+        if state == "low" and v > 0.7:
+            state = "high"
+        elif state == "high" and v < 0.3:
+            state = "low"
+        counts[state] += 1
+    counts[state] = counts[state] * 10
+    return counts
+
+
+def test_an_item_of_one_of_several_keys_is_set() -> None:
+    jitted = fx.jit(counted_by_state, backend="python")
+    for size in (9, 40):
+        x = np.random.default_rng(size).random(size)
+        assert jitted(x) == counted_by_state(x)
+
+
+def or_none(x: Any) -> Any:
+    state = None
+    for v in x:
+        if v > 0.9:
+            state = "high"
+        elif v < 0.05:
+            state = "low"
+    return x if state == "high" else -x, state != "low", state
+
+
+def test_a_text_that_may_be_none_is_compared() -> None:
+    jitted = fx.jit(or_none, backend="python")
+    for x in (np.full(5, 0.5), np.array([0.5, 0.01, 0.5, 0.95, 0.5]), np.array([0.95, 0.5, 0.01, 0.5, 0.5])):
+        found, expected = jitted(x), or_none(x)
+        np.testing.assert_array_equal(found[0], expected[0])
+        assert found[1:] == expected[1:]

@@ -323,6 +323,10 @@ class Expressions(Caller):
             found = self._is_none(symbol, left if right is None else right)
             if found is not NotImplemented:
                 return found
+        elif symbol in ("Eq", "NotEq") and (is_text(left) or is_text(right)):
+            found = self._is_text(symbol, left, right)
+            if found is not NotImplemented:
+                return found
         if symbol in ("Is", "IsNot") and _is_one_object(left, right):
             found = left.tracer.python_number(lookup("eq")(left, right))
             return found if symbol == "Is" else self.not_(found)
@@ -362,6 +366,16 @@ class Expressions(Caller):
             raise found.tracer.error(problem, "write: x is None", value.node)
         is_none = self.not_(found.is_there) if type(found) is OrNone else True
         return is_none if symbol in ("Is", "Eq") else self.not_(is_none)
+
+    def _is_text(self, symbol: str, left: Any, right: Any) -> Any:
+        """``state == "on"``, for a text that may be None; NotImplemented for other values."""
+        tracer = active_tracer.get()
+        found = [or_none(tracer, v) if tracer is not None else v for v in (left, right)]
+        flags = [v.is_there for v in found if type(v) is OrNone]
+        if len(flags) != 1:
+            return NotImplemented
+        equal = self.and_(flags[0], lambda: self._compared("Eq", left, right))
+        return equal if symbol == "Eq" else self.not_(equal)
 
     def _ordered(self, symbol: str, left: Any, right: Any) -> Any:
         """``left == right``, ``left < right`` and so on."""
@@ -478,7 +492,7 @@ class Expressions(Caller):
             growing.set_part(rows, index, value)
             return
         _refuse_several(owner)
-        if type(owner) in (list, dict) and _is_unknown(index):
+        if (type(owner) in (list, dict) and _is_unknown(index)) or (type(owner) is dict and isinstance(index, OneText)):
             self._set_somewhere(owner, index, value)
             return
         if isinstance(owner, dict) and is_traced(index):
@@ -577,6 +591,7 @@ class Expressions(Caller):
         if is_open(owner):
             self._let_have_rows(owner)
         is_unknown = type(owner) in (list, dict) and (_is_unknown(index) or growing.rows_of(owner) is not None)
+        is_unknown = is_unknown or (type(owner) is dict and isinstance(index, OneText))
         before = self.part(owner, index)[index] if is_unknown else self.part_of_object(owner)[index]
         self.set_item(self.updated(symbol, before, other), owner, index)
 

@@ -316,7 +316,7 @@ class Expressions(Calls):
         self.generic_visit(node)
         is_plain = isinstance(node.ops[0], (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE))
         sides = (node.left, *node.comparators)
-        if len(node.ops) == 1 and is_plain and any(isinstance(v, ast.Constant) and v.value is not None for v in sides):
+        if len(node.ops) == 1 and is_plain and any(_is_number(v) for v in sides):
             return node
         if any(binds_a_name(v) for v in node.comparators[1:]):
             return node
@@ -368,6 +368,11 @@ class Expressions(Calls):
         node.generators = [self.visit(generator) for generator in node.generators]
         node.elt = ask("kept", node.elt, test, _later(node.elt))
         return ask("gathered", node, node)
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether an expression is a constant with which no None and no text is equal."""
+    return isinstance(node, ast.Constant) and node.value is not None and not isinstance(node.value, str)
 
 
 def as_test(node: ast.expr) -> ast.expr:
