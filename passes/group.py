@@ -568,7 +568,9 @@ class _Grouping:
             indices = found.reads[node]
             if node.target.kind == "creation" and not node.all_input_nodes:
                 return True  # its elements are computed from their position
-            if _reduces_columns(node, found) or (self._is_factor(node, found) and not _is_strided(node, indices)):
+            if (_reduces_columns(node, found) and not self._is_side_by_side(node, found)) or (
+                self._is_factor(node, found) and not _is_strided(node, indices)
+            ):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
             is_in_place = is_in_place or is_of_places(node, self.places)
@@ -615,6 +617,15 @@ class _Grouping:
                 readers += [u for u in reader.users if u in found.members and u not in readers]
         products = [r for r in readers if r.target.is_matrix_product and not self.claims(r)]
         return any(_count_of_reads(node, p) >= FEW_ROWS for p in products)
+
+    def _is_side_by_side(self, node: Node, found: Group) -> bool:
+        """True if rows of the view are short and what is reduced takes long to compute: then a kernel computes many of
+        them side by side, for which it is best if these are adjacent in memory."""
+        row = found.space[-1].extent.constant if found.space else None
+        if row is None or row > SHORT_ROW or Index.of(node.type.shape[-1]) != row:
+            return False
+        reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
+        return any(m.target.kind == "pointwise" and self._is_expensive(m) for m in reduced.intersection(found.members))
 
     def _is_left(self, node: Node, found: Group) -> bool:
         """True if the first operand of the group's contraction is this node, seen through views."""
@@ -751,8 +762,6 @@ def _reduces_columns(node: Node, found: Group) -> bool:
     row, size = Index.of(node.type.shape[-1]).constant, product(node.type.shape).constant
     if (row is not None and row < FEW_ROWS) or (size is not None and size < FEW_ELEMENTS):
         return False
-    if row is not None and row <= SHORT_ROW and found.space and found.space[-1].extent.constant == row:
-        return False  # rows that are adjacent in memory are computed side by side
     places = [(index[-1].variables(), at) for index in indices for at in _reads_of(node, index)]
     apart = [
         not inner & at[-1].variables()

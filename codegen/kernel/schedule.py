@@ -107,12 +107,11 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     space, value, store = collapse(space, value, store, shapes, output.name)
     if lanes and lowered.beside is None:
         space, value, store = turned(space, value, store, shapes, output.name)
+        space = in_order_of_operands(space, value, shapes)
     if lowered.beside is not None:
         return _with_scale(group, name, lowered, space, value, store, lanes, shapes, finite)
     if any(v.extent.constant == 0 for v in lowered.space):
         return finish(name, (*lowered.buffers, output), [], group)
-    if lanes:
-        space = in_order_of_operands(space, value, shapes)
     has_parts = lanes and cut(space, value) is not None
     rows = window_rows(space, value, store, output.name, shapes) if lanes and not has_parts else None
     if rows is not None:
