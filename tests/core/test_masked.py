@@ -47,6 +47,24 @@ def _of_a_known_shape(x: Any, v: Any) -> Any:
     return x[keep].reshape(4, 4), np.reshape(x[~keep], (4, 1)) @ v[None], x[:, few].reshape(2, 2, 2).sum(axis=1)
 
 
+def _as_many_as_places(x: Any, v: Any) -> Any:
+    """Selections that together have an element for each place that is written: rows sorted into groups, which are split
+    where the groups end, and go back to their places; and rows at the places of a mask of two axes."""
+    group, shares = np.argmax(x, axis=1) % 3, np.argmax(x, axis=1)
+    order = np.argsort(group, kind="stable")
+    parts = np.split(x[order], np.cumsum(np.bincount(group, minlength=3))[:-1])
+    rows = np.concatenate([part * (n + 2) for n, part in enumerate(parts)])
+    y, total, columns, whole = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x), np.empty_like(x)
+    y[order] = rows
+    np.add.at(total, shares % 2, rows)
+    columns[:, [4, 3, 2, 1, 0]] = np.concatenate((x[:, v[:5] > 0], x[:, v[:5] <= 0]), axis=1)
+    whole[...] = rows
+    deep = x[:, :4].reshape(2, 2, 4) * 1
+    m = deep[..., 0] > 0
+    deep[~m] += np.concatenate((deep[~m][:1], deep[~m][1:]))
+    return y, total, columns, whole, deep
+
+
 def _masks_beside_numbers(x: Any, v: Any) -> Any:
     """A mask of one axis beside a computed number for another one."""
     rows, y = v[:4] > 0, x.copy()
@@ -69,6 +87,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "masks beside numbers": _masks_beside_numbers,
     "of two axes": _of_two_axes,
     "of a known shape": _of_a_known_shape,
+    "as many as places": _as_many_as_places,
     "repeated": _repeated,
     "reductions": lambda x, v: (
         x[x > 0].mean(),
@@ -509,3 +528,15 @@ def test_joins(name: str) -> None:
 def test_another_number_of_elements_than_a_shape_has() -> None:
     with pytest.raises(ValueError, match=r"cannot reshape the selected elements into shape \(2, 2\)"):
         fx.jit(lambda x: x[x > 0].reshape(2, 2), backend="c")(np.array([1.0, -1.0, 2.0, 3.0]))
+
+
+def test_another_number_of_elements_than_places() -> None:
+    def write(x: Any) -> Any:
+        y = np.zeros(3)
+        y[[2, 1, 0]] = x[x > 0]
+        return y
+
+    fn = fx.jit(write, backend="c")
+    np.testing.assert_array_equal(fn(np.array([1.0, -1.0, 2.0, 3.0])), [3, 2, 1])
+    with pytest.raises(ValueError, match=r"cannot reshape the selected elements into shape \(3\)"):
+        fn(np.array([1.0, -1.0, -2.0, 3.0]))

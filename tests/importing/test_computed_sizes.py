@@ -55,6 +55,19 @@ def checked(x: Any, m: Any, k: Any) -> Any:
     return repeated, torch.ones(n), torch.arange(n) * 2
 
 
+def sorted_experts(x: Any, m: Any, k: Any) -> Any:
+    """Rows in the order of their experts, split where the next expert's begin."""
+    order = k.argsort(stable=True)
+    counts = torch.bincount(k, minlength=4).tolist()
+    done = torch.cat([part @ torch.full((4, 4), n + 0.5) for n, part in enumerate(x[order].split(counts))])
+    return torch.zeros_like(x).index_add(0, order, done)
+
+
+def filled_in(x: Any, m: Any, k: Any) -> Any:
+    """Rows where a mask is set in place of others, of which there may be none."""
+    return x.masked_scatter(m[:, None], x[m] * 2).masked_scatter(~m[:, None], x[~m] + 1)
+
+
 MODELS = {
     "masks": lambda x, m, k: (x[m], x[x > 0], x[m, 1], torch.masked_select(x, x > 2), x[m].sum(0), x[x > 0].mean()),
     "positions": lambda x, m, k: (torch.nonzero(x > 0), *torch.where(m), torch.argwhere(m), x[torch.nonzero(m)[:, 0]]),
@@ -86,6 +99,8 @@ MODELS = {
     ),
     "counts": lambda x, m, k: (torch.bincount(k, minlength=4), torch.bincount(k, x[:, 0], 5)),
     "experts": experts,
+    "sorted experts": sorted_experts,
+    "filled in": filled_in,
     "put back": put_back,
     "checked": checked,
 }
@@ -187,6 +202,36 @@ ONNX_MODELS = {
     ),
     "reductions": graph(COMPRESS, node("ReduceMean", ["a"], ["b"], axes=[1]), node("ReduceSum", ["b"], ["y"])),
     "scatter nd": graph(*NONZERO, COMPRESS, node("Add", ["a", "a"], ["w"]), node("ScatterND", ["x", "q", "w"], ["y"])),
+    "computed parts": graph(
+        node("Cast", ["m"], ["i"], to=T.INT64),
+        node("ReduceSum", ["i", "zero"], ["n"], keepdims=1),
+        node("Shape", ["x"], ["s"], end=1),
+        node("Sub", ["s", "n"], ["r"]),
+        node("Concat", ["n", "r"], ["c"], axis=0),
+        node("Split", ["x", "c"], ["a", "b"]),
+        node("Slice", ["x", "r", "s", "zero"], ["d"]),
+        node("Concat", ["b", "a", "d"], ["y"], axis=0),
+        zero=np.array([0]),
+    ),
+    "a number at places": graph(
+        *NONZERO,
+        node("Cast", ["m"], ["i"], to=T.INT64),
+        node("ReduceSum", ["i", "zero"], ["n"], keepdims=1),
+        node("Concat", ["n", "four"], ["c"], axis=0),
+        node("Expand", ["v", "c"], ["w"]),
+        node("ScatterND", ["x", "q", "w"], ["y"]),
+        zero=np.array([0]),
+        four=np.array([4]),
+        v=np.float32(7),
+    ),
+    "selected numbers in their shape": graph(
+        node("Compress", ["k", "m"], ["a"], axis=0),
+        node("Shape", ["a"], ["s"]),
+        node("Cast", ["m"], ["i"], to=T.INT64),
+        node("ReduceSum", ["i", "zero"], ["n"], keepdims=1),
+        node("Expand", ["a", "n"], ["y"]),
+        zero=np.array([0]),
+    ),
     "range": graph(
         node("NonZero", ["m"], ["a"]),
         node("Size", ["a"], ["n"]),

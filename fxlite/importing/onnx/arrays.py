@@ -93,12 +93,13 @@ def expand(n: Call, x: Any, wanted: Any) -> Any:
     known, (count,) = shape(x), shape(wanted)
     selected = isinstance(x, Masked) and not x.before and rank(x) == count
     kept = known[1:] if selected else known[-count:] if type(count) is int else ()
-    if kept and rank(x) >= count and all(type(size) is int and size > 1 for size in kept):
+    if (kept or selected) and rank(x) >= count and all(type(size) is int and size > 1 for size in kept):
         return _as_many(x, wanted[0]) if selected else x
-    sizes = n.sizes(wanted, "the shape")
+    sizes = n.bounds(wanted, "the shape")
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
     asked = [1] * (length - len(sizes)) + sizes
+    x = n.proxy(x) if any(map(is_traced, asked)) else x
     return broadcast(x, tuple(o if type(a) is int and a == 1 else a for o, a in zip(own, asked)))
 
 
@@ -131,7 +132,7 @@ def split(n: Call, x: Any, parts: Any = None) -> Any:
     """The number of equal parts is ``num_outputs`` (the last part may be smaller), or that of the node's outputs."""
     axis = axis_of(n["axis"] or 0, rank(x))
     if parts is not None or n["split"]:
-        sizes = n["split"] if parts is None else n.sizes(parts, "the sizes of the parts")
+        sizes = n["split"] if parts is None else n.bounds(parts, "the sizes of the parts")
     else:
         count, length = n["num_outputs"] or n.n_outputs, shape(x)[axis]
         if isinstance(length, NamedDim):
@@ -145,6 +146,12 @@ def split(n: Call, x: Any, parts: Any = None) -> Any:
 def in_parts(n: Call, x: Any, sizes: Sequence[Any], axis: int) -> tuple[Any, ...]:
     """The parts of these sizes along an axis, which they make up."""
     length = shape(x)[axis]
+    if any(map(is_traced, sizes)):
+        found, start, x = [], 0, n.proxy(x)
+        for size in sizes:
+            found.append(x[(*[slice(None)] * axis, slice(start, start + size))])
+            start = start + size
+        return tuple(found)
     if not any(map(is_named, (length, *sizes))) and (sum(sizes) != length or min(sizes, default=0) < 0):
         raise n.refuse(f"parts of the sizes {[int(s) for s in sizes]} do not make up an axis of size {length}")
     if is_traced(x):

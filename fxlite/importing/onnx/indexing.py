@@ -18,16 +18,17 @@ from fxlite.types.shapes import NamedDim
 @onnx_op("Slice", sizes=(0, 1, 2, 3, 4), moves=True)
 def slice_(n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None) -> Any:
     """Before opset 10 the bounds are attributes. Bounds beyond the ends are clipped."""
-    first = n["starts"] if starts is None else n.sizes(starts, "the starts")
-    computed = is_traced(ends) and known_value(ends) is None and len(first) == 1  # of a result of such a size
-    x = n.proxy(x) if computed else x
-    last = n["ends"] if ends is None else [ends.reshape(())] if computed else n.sizes(ends, "the ends")
+    first = n["starts"] if starts is None else n.bounds(starts, "the starts")
+    last = n["ends"] if ends is None else n.bounds(ends, "the ends")
+    x = n.proxy(x) if any(map(is_traced, (*first, *last))) else x
     along = n["axes"] if axes is None else n.numbers(axes, "axes")
     along = list(range(len(first))) if along is None else along
     by = [1] * len(first) if steps is None else n.numbers(steps, "the steps")
     index: list[Any] = [slice(None)] * rank(x)
     for start, stop, axis, step in zip(first, last, along, by):
         where = axis_of(axis, rank(x))
+        if step < 0 and (is_traced(start) or is_traced(stop)):
+            raise n.refuse("computed bounds of a slice that goes backwards")
         if step < 0 and type(start) is int and start < -1 and isinstance(shape(x)[where], NamedDim):
             n.walk.importer.tracer.require(shapes.normalize(shape(x)[where]), ">=", -start)
         index[where] = _slice(start, stop, step, shape(x)[where])

@@ -16,7 +16,7 @@ import numpy as np
 from fxlite.base.errors import ModelImportError
 from fxlite.base.state import is_traced
 from fxlite.importing.onnx.exact import sizes_of
-from fxlite.ops.op import REGISTRY, Op
+from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import known_value
 from fxlite.tracing.selections.masked import Masked
@@ -132,6 +132,30 @@ class Call:
         found = self.known(value, what)
         flat = np.asarray(found).reshape(-1)
         return [v if is_named(v) else int(v) for v in flat]
+
+    def bounds(self, value: Any, what: str) -> list[Any]:
+        """Integers that are known while importing, or computed from inputs, such as the bounds of a slice."""
+        try:
+            return self.sizes(value, what)
+        except Unknown:
+            return [self._element(value, place) for place in range(value.size)]
+
+    def _element(self, value: Any, place: int) -> Any:
+        """An element of a traced array of one axis, which is a number if it is known; of joined arrays, that of its
+        part."""
+        node = value.node
+        while node.op == "call_function" and node.target is lookup("concat"):
+            for part in node.bound["tensors"]:
+                if place < part.type.shape[0]:
+                    break
+                place -= part.type.shape[0]
+            node = part
+        found = value.tracer.proxy(node)
+        known = known_value(found)
+        if node.op == "get_attr":
+            owner, _, name = node.target.rpartition(".")
+            known = self.walk.importer.root.get_submodule(owner)._buffers.get(name)
+        return int(known.reshape(-1)[place]) if known is not None else found[place] if found.ndim else found
 
     def numbers(self, value: Any, what: str) -> list[int]:
         """Integers that must be known while importing and must not depend on named sizes."""

@@ -65,6 +65,14 @@ def _narrow(x: Any, dim: int, start: Any, length: int) -> Any:
     return x.index_select(dim, start + torch.arange(length))
 
 
+def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """torch.bincount of numbers below ``minlength``, which is the number of counts; a larger one is an error."""
+    if not minlength:
+        return torch.ops.aten.bincount(x, weights)
+    values = torch.ones_like(x) if weights is None else weights if weights.is_floating_point() else weights.double()
+    return torch.zeros(minlength, dtype=values.dtype).index_add(0, x.long(), values)
+
+
 def _combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """torch.combinations."""
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -91,6 +99,7 @@ def _gaussian_nll_loss(
 DEFINITIONS: dict[Any, Callable[..., Any]] = {
     torch.linalg.lstsq: _lstsq,
     torch.combinations: _combinations,
+    **dict.fromkeys((torch.bincount, torch.Tensor.bincount), _bincount),
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
     **dict.fromkeys((torch.cov, torch.Tensor.cov), _cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), _corrcoef),

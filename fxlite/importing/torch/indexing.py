@@ -286,6 +286,9 @@ def _masked_scatter(c: Call, x: Any, mask: Any, source: Any) -> Any:
     """Writes the elements of ``source``, in order, where the mask is set."""
     x, mask = np.broadcast_arrays(x, mask)
     mask = mask.reshape(-1)
+    if isinstance(source, Masked):  # which may have no elements that could be taken where the mask is not set
+        first = source.reshape(-1)[: np.count_nonzero(mask)]
+        return _written(c, x.reshape(-1), mask, first).reshape(shape_of(x))
     count = op("cumsum")(cast(mask, dtypes.int64), 0) - 1
     taken = op("take")(source.reshape(-1), op("maximum")(count, 0), 0)
     return op("where")(mask, taken, x.reshape(-1)).reshape(shape_of(x))

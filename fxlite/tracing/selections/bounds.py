@@ -61,10 +61,16 @@ def _of_call(node: Node, depth: int) -> Dim | None:
         if op is lookup(known):
             found = rule(bound, of)
             return None if found is None else shapes.normalize(found)
-    if op.moves_values and op.kind != "reduction":
-        operands = [name for name in op.tensor_kinds if name not in ("index", "indices")]
-        return _largest(of(*operands)) if all(isinstance(bound[name], Node) for name in operands) else None
-    return None
+    return _largest(of(*_moved(node)))
+
+
+def _moved(node: Node) -> list[str]:
+    """The operands whose elements are all that a result consists of; none if it is computed from them."""
+    op, bound = node.target, node.bound
+    if not op.moves_values or op.kind == "reduction":
+        return []
+    operands = [name for name in op.tensor_kinds if name not in ("index", "indices")]
+    return operands if all(isinstance(bound[name], Node) for name in operands) else []
 
 
 def _largest(found: list[Any]) -> Dim | None:
@@ -177,16 +183,20 @@ def _least(node: Any, depth: int = _SHALLOW) -> Dim | None:
     if not depth or node.op != "call_function":
         return None
     bound = node.bound
+
+    def of(*names: str) -> list[Any]:
+        return [_least(bound[name], depth - 1) for name in names]
+
     for known, rule in _LEAST.items():
         if node.target is lookup(known):
-            found: Dim | None = rule(bound, lambda *names: [_least(bound[name], depth - 1) for name in names])
+            found: Dim | None = rule(bound, of)
             return found
-    return None
+    return _lower(of(*_moved(node)))
 
 
 def _lower(found: list[Any]) -> Dim | None:
     """A lower bound of a value that has one of these lower bounds."""
-    return None if None in found else shapes.minimum(*found)
+    return None if None in found or not found else shapes.minimum(*found) if len(found) > 1 else found[0]
 
 
 def _upper(found: list[Any]) -> Dim | None:

@@ -56,6 +56,8 @@ def prepared(
     """``value`` as a node (or Python number) in the dtype of the destination that broadcasts to its shape. Raises
     TraceError if NumPy would reject it."""
     target = destination.dtype
+    if isinstance(value, Masked):
+        value = _as_many(value, destination, what)
     if isinstance(value, (list, tuple)):
         value = stacked(tracer, value, target) if holds_computed(value) else np.asarray(value)
     if isinstance(value, shapes.NamedDim):
@@ -95,6 +97,16 @@ def prepared(
         value = lookup("squeeze")(value, 0)
     _check_shape(tracer, value.type.shape, destination, what)
     return value.node
+
+
+def _as_many(value: Masked, destination: TensorType, what: str) -> Any:
+    """Selected elements as an array with one for each place along an axis of the destination; if there are more or
+    fewer, a ValueError is raised at run time."""
+    axis, sizes = destination.rank - value.after - 1, value.values.type.shape
+    if axis < value.before:
+        raise value.refusal(f"{what}, which has fewer axes than the elements of a selection")
+    rest = sizes[len(sizes) - value.after :]
+    return lookup("reshape")(value, (*sizes[: value.before], destination.shape[axis], *rest))
 
 
 def _number(tracer: Tracer, value: Any, target: dtypes.DType, what: str) -> Any:
@@ -212,8 +224,6 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
         raise tracer._located(error, program_line()) from None
     if part.mask is not None:
         _set_masked(y, part, value, items, what)
-    elif isinstance(value, Masked):
-        raise value.refusal("writing the elements of a mask to other places")
     elif any(_shape(a) for a in part.arrays):
         _set_indexed(y, part, value, what)
     else:
@@ -222,7 +232,7 @@ def set_item(y: Proxy, index: Any, value: Any) -> None:
 
 def _set_part(y: Proxy, part: Planned, value: Any, what: str) -> None:
     """Write a value into a part of ``y``, unless it is that part: Python's store at the end of ``y[i] += 1``."""
-    if not _is_same(value, view_of(y), part.steps):
+    if isinstance(value, Masked) or not _is_same(value, view_of(y), part.steps):
         write(y, prepared(y.tracer, part.type, value, what), part.steps, what)
 
 
@@ -489,7 +499,7 @@ def _set_masked(y: Proxy, part: Any, value: Any, items: list[Any], what: str) ->
         if not is_traced(mask) or not same_mask(mask.node, value.mask.node):
             found: Any = np.nonzero(mask) if is_traced(mask) else ()
             places = [place.one_by_one() for place in found]
-            if len(places) != 1 or items[0] is not mask:
+            if not places or items[0] is not mask:
                 raise value.refusal("a write of elements that one mask selects to positions that another one does")
             _set_looked_up(y, [*places, *items[1:]], value, what)
             return
