@@ -127,6 +127,56 @@ def test_models_of_torch(name: str) -> None:
             close(fn(*map(array_of, given)), model(*given), 2e-5)
 
 
+class Chosen(torch.nn.Module):
+    """A mixture of experts, in which a loop runs over the experts that some row has chosen."""
+
+    def __init__(self, as_numbers: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate, self.as_numbers = torch.nn.Linear(4, 6), as_numbers
+        self.experts = torch.nn.ModuleDict({f"expert_{n}": torch.nn.Linear(4, 4) for n in range(6)})
+
+    def forward(self, x: Any) -> Any:
+        weight, chosen = torch.topk(self.gate(x).softmax(-1), 2)
+        out, by_expert = torch.zeros_like(x), F.one_hot(chosen, 6).permute(2, 1, 0)
+        hit = torch.greater(by_expert.sum(dim=(-1, -2)), 0).nonzero()
+        for expert in hit.flatten().tolist() if self.as_numbers else hit:
+            number = expert if self.as_numbers else expert[0]
+            if number == 6:
+                continue
+            place, row = torch.where(by_expert[number])
+            done = self.experts[f"expert_{number}"](x[row]) * weight[row, place, None]
+            out.index_add_(0, row, done)
+        return out
+
+
+@pytest.mark.parametrize("as_numbers", [False, True])
+def test_loops_over_the_experts_that_were_chosen(as_numbers: bool) -> None:
+    model = Chosen(as_numbers).eval()
+    x = rows(20, "some")[0]
+    gm = fx.from_torch(model, x)
+    for fn in (gm, fx.compile(gm)):
+        for given in (x, -x, x[:1].expand(20, 4).contiguous(), x * 0.1):
+            close(fn(given.numpy()), model(given), 2e-5)
+
+
+class Counted(torch.nn.Module):
+    """A loop over places of which each round changes the result."""
+
+    def forward(self, x: Any) -> Any:
+        total = torch.zeros(1)
+        for place in (x.sum(1) > 0).nonzero():
+            total = total + place
+        return total
+
+
+def test_loops_whose_other_rounds_may_not_run_are_refused() -> None:
+    with pytest.raises(ModelImportError, match="cannot export Counted"):
+        fx.from_torch(Counted(), torch.tensor([[1.0], [-1.0], [2.0]]))
+    with pytest.raises(ModelImportError, match=r"loops over the places where a mask is set \(mask.nonzero"):
+        fx.from_torch(Counted(), torch.ones(3, 1))
+
+
 def test_sizes_without_a_bound_are_refused() -> None:
     model = Model(lambda x, m, k: torch.repeat_interleave(x, k, dim=0))
     with pytest.raises(ModelImportError, match=r"clamp\(max=4\).*torch\._check"):

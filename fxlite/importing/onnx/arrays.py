@@ -95,7 +95,7 @@ def expand(n: Call, x: Any, wanted: Any) -> Any:
     kept = known[1:] if selected else known[-count:] if type(count) is int else ()
     if (kept or selected) and rank(x) >= count and all(type(size) is int and size > 1 for size in kept):
         return _as_many(x, wanted[0]) if selected else x
-    sizes = n.bounds(wanted, "the shape")
+    sizes = n.bounds(wanted, "the shape", limited=True)
     length = max(len(sizes), len(known))
     own = [1] * (length - len(known)) + list(known)
     asked = [1] * (length - len(sizes)) + sizes
@@ -147,6 +147,8 @@ def in_parts(n: Call, x: Any, sizes: Sequence[Any], axis: int) -> tuple[Any, ...
     """The parts of these sizes along an axis, which they make up."""
     length = shape(x)[axis]
     if any(map(is_traced, sizes)):
+        if type(length) is int and not length:
+            return (x,) * len(sizes)
         found, start, x = [], 0, n.proxy(x)
         for size in sizes:
             found.append(x[(*[slice(None)] * axis, slice(start, start + size))])

@@ -19,6 +19,7 @@ from fxlite.importing.onnx.exact import sizes_of
 from fxlite.ops.op import REGISTRY, Op, lookup
 from fxlite.tracing.capture.answers import counted
 from fxlite.tracing.capture.known import known_value
+from fxlite.tracing.selections.bounds import most_of
 from fxlite.tracing.selections.masked import Masked
 from fxlite.types.shapes import NamedDim
 
@@ -133,12 +134,16 @@ class Call:
         flat = np.asarray(found).reshape(-1)
         return [v if is_named(v) else int(v) for v in flat]
 
-    def bounds(self, value: Any, what: str) -> list[Any]:
-        """Integers that are known while importing, or computed from inputs, such as the bounds of a slice."""
+    def bounds(self, value: Any, what: str, limited: bool = False) -> list[Any]:
+        """Integers that are known while importing, or computed from inputs, such as the bounds of a slice.
+        ``limited``: they are sizes, and the largest possible value of each must be known."""
         try:
             return self.sizes(value, what)
         except Unknown:
-            return [self._element(value, place) for place in range(value.size)]
+            found = [self._element(value, place) for place in range(value.size)]
+            if limited and any(is_traced(size) and most_of(size) is None for size in found):
+                raise
+            return found
 
     def _element(self, value: Any, place: int) -> Any:
         """An element of a traced array of one axis, which is a number if it is known; of joined arrays, that of its

@@ -30,7 +30,7 @@ from fxlite.base.progress import progress
 from fxlite.importing.importer import valid_name
 from fxlite.importing.torch import eager_quantized
 from fxlite.importing.torch.caches import register_caches
-from fxlite.importing.torch.known import Known
+from fxlite.importing.torch.known import Known, LeftOut
 from fxlite.importing.torch.program_file import loaded
 from fxlite.importing.torch.table import TORCH, dtype_of, why_no_array
 from fxlite.types import shapes
@@ -132,11 +132,41 @@ def _exported_module(
             raise ModelImportError("the exported program gives other results than the model for these inputs")
         return made
     except Exception:
-        with contextlib.suppress(Exception):
-            made = _export_with_values(model, example, named, dynamic_shapes)
-            if _computes_the_same(made.module, model, example, named):
+        try:
+            made, loops = _export_with_values(model, example, named, dynamic_shapes)
+            holds = _leaves_out_what_changes_nothing if loops else _computes_the_same
+            if holds(made.module, model, example, named):
                 return made
+        except Exception as error:
+            if isinstance(error, ModelImportError):
+                raise
         raise
+
+
+def _leaves_out_what_changes_nothing(
+    program: Callable[[], Any], model: Any, example: tuple[Any, ...], named: dict[str, Any]
+) -> bool:
+    """Whether a program, whose loops over ``mask.nonzero()`` have a round for each place of the mask, computes the same
+    as its model where the mask is not set everywhere: for the examples, or for those whose rows are all the first one,
+    for which a model does the same in each row. Raises ModelImportError if the mask is set everywhere in both."""
+
+    def alike(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.ndim or not x.numel():
+            return x
+        row = x.reshape(-1, x.shape[-1])[:1] if x.is_floating_point() and x.ndim > 1 else x.reshape(-1)[:1]
+        return row.expand(x.shape).clone()
+
+    with LeftOut() as left_out:
+        same = _computes_the_same(program, model, example, named)
+        if same and not left_out.seen:
+            same = _computes_the_same(program, model, *torch.utils._pytree.tree_map(alike, (example, named)))
+    if same and not left_out.seen:
+        raise ModelImportError(
+            "the model loops over the places where a mask is set (mask.nonzero()), and for the examples it is set "
+            "everywhere, so that nothing shows whether the other rounds may run, too\n"
+            "  instead: give examples for which it is not set everywhere, or loop over all places"
+        )
+    return same
 
 
 def _draws(model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -144,16 +174,18 @@ def _draws(model: Any, example: tuple[Any, ...], named: dict[str, Any]) -> bool:
     return not _computes_the_same(lambda: model, model, example, named, seed=1)
 
 
-def _export_with_values(model: Any, example: Any, named: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
+def _export_with_values(
+    model: Any, example: Any, named: Any, dynamic_shapes: Any
+) -> tuple[torch.export.ExportedProgram, bool]:
     """An export in which the values of buffers are constants of the program, except for buffers that it changes, whose
-    values differ in the next call."""
+    values differ in the next call. Also whether it has a round of a loop for each place of a mask."""
     changing: set[str] = set()
     while True:
         with _replaced(model), Known(model, changing) as known:
             made = _export(model, example, named, dynamic_shapes)
         written = {*made.run_decompositions({}).graph_signature.buffers_to_mutate.values()} & {*known.buffers}
         if not written:
-            return made
+            return made, known.loops
         changing |= written
 
 

@@ -4,6 +4,9 @@ torch.export runs a model with tensors that have no values. If the model needs a
 that is computed with a buffer), the export fails, even if the value does not depend on inputs: it may be a mask of
 ones that the model makes itself, or a stride. :class:`Known` computes such values during the export. It also replaces
 the functions that an export cannot follow (:mod:`exportable`).
+
+A loop over ``mask.nonzero()``, as of a mixture of experts over those that were chosen, gets a round for each place,
+set or not. Whether the rounds that a run would leave out change nothing is tested, not proven: see :class:`LeftOut`.
 """
 
 from __future__ import annotations
@@ -23,13 +26,31 @@ from fxlite.importing.torch.exportable import DEFINITIONS
 _MOST = 1 << 16  # elements of a known tensor
 _FEW = 64  # elements of a known buffer
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
-_READS = frozenset("item tolist __bool__ __int__ __index__ __float__".split())
+_READS = frozenset("item tolist __bool__ __int__ __index__ __float__ __format__".split())
 _DRAWS = ("rand", "normal", "bernoulli", "multinomial", "dropout", "empty")
 #: Functions that make a tensor with the shape of another, or only with its dtype.
 _ALIKE = frozenset("ones_like zeros_like full_like new_ones new_zeros new_full new_tensor".split())
 _JOINS = frozenset("cat concat concatenate stack hstack vstack".split())
 #: Functions that take sizes and bounds as separate arguments.
 _SIZED = frozenset("view reshape expand repeat narrow arange zeros ones full new_zeros new_ones new_full".split())
+
+
+#: The most rounds of a loop over places.
+_ROUNDS = 256
+#: Functions of places that are columns of one number, with these numbers as the result.
+_IN_A_LINE = ("flatten", "squeeze", "ravel")
+
+
+class LeftOut(TorchFunctionMode):
+    """A context manager: ``seen`` says whether ``nonzero`` left out places of a mask of one axis inside."""
+
+    seen = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "") == "nonzero" and isinstance(found, torch.Tensor) and args[0].ndim == 1:
+            self.seen |= len(found) < len(args[0])
+        return found
 
 
 class Known(TorchFunctionMode):
@@ -42,6 +63,8 @@ class Known(TorchFunctionMode):
         small = ((name, value) for name, value in model.named_buffers() if value.numel() <= _FEW)
         self.buffers = {name: value for name, value in small if name not in changing}
         self.values: Any = WeakTensorKeyDictionary()
+        self.places: Any = WeakTensorKeyDictionary()  # results of nonzero, and the numbers of places of their masks
+        self.loops = False  #: whether there are loops over places
         self.entered = False
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -53,6 +76,9 @@ class Known(TorchFunctionMode):
         if name in _READS and (value := self._value(args[0])) is not None:
             with _disable_current_modes():
                 return function(value, *args[1:], **kwargs)
+        if name in ("__iter__", "unbind", "tolist") and args[0] in self.places:
+            found = self._all_places(args[0], name)
+            return iter(found) if name == "__iter__" else found
         if name not in _JOINS:
             args = [
                 self._with_numbers(a) if i == 0 or name not in _SIZED else self._number(a) for i, a in enumerate(args)
@@ -62,7 +88,28 @@ class Known(TorchFunctionMode):
             return None
         found = function(*args, **kwargs)
         self._remember(function, name, args, kwargs, found)
+        self._remember_places(name, args, found)
         return found
+
+    def _remember_places(self, name: str, args: Any, found: Any) -> None:
+        """Note that a result has the places at which a mask is set."""
+        if name == "nonzero" and isinstance(found, torch.Tensor) and args[0].ndim == 1:
+            count = args[0].shape[0]
+            if type(count) is int and count <= _ROUNDS:
+                self.places[found] = count
+        elif name in _IN_A_LINE and args[0] in self.places:
+            self.places[found] = self.places[args[0]]
+
+    def _all_places(self, x: torch.Tensor, name: str) -> Any:
+        """The places of a mask, whether they are set or not, for a loop over those that are."""
+        self.loops, count = True, self.places[x]
+        numbers = [[place] if x.ndim > 1 else place for place in range(count)]
+        if name == "tolist":
+            return numbers
+        rows = [torch.tensor(number) for number in numbers]
+        with _disable_current_modes():
+            self.values.update((row, torch.tensor(number)) for row, number in zip(rows, numbers))
+        return tuple(rows)
 
     def _enter_buffers(self) -> None:
         """Register the values of the buffers that stand for the model's own during the export."""
@@ -122,7 +169,8 @@ class Known(TorchFunctionMode):
         return True
 
     def _remember(self, function: Any, name: str, args: Any, kwargs: Any, found: Any) -> None:
-        """Compute the result of a function of known tensors; forget all values if one of them may be written into."""
+        """Compute the result of a function of known tensors. If one of them may be written into, forget its value and
+        those of tensors that share its memory."""
         results = [leaf for leaf in tree_leaves(found) if isinstance(leaf, torch.Tensor)]
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         writes = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
@@ -144,8 +192,9 @@ class Known(TorchFunctionMode):
                 self.values.update(zip(results, computed))
                 return
         writes = writes and bool(given) and self._value(given[0]) is not None
-        if writes or any(_shares(r, g) for r in results for g in known if r is not g):
-            self.values.clear()
+        changing = [g for g in known if any(_shares(r, g) for r in results if r is not g)] + given[:1] * writes
+        for lost in [v for v in self.values if any(_shares(v, g) for g in changing)] if changing else ():
+            del self.values[lost]
 
     def _real(self, value: Any) -> Any:
         return self._value(value) if isinstance(value, torch.Tensor) else value
