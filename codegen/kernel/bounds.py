@@ -87,10 +87,10 @@ def checked_before(
     return value, expr.both(*(expr.apply("ge", check, _ZERO) for check in checks))
 
 
-def looked_up_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
+def looked_up_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, list[Reduction]]:
     """The value without checks of indices that are read from memory along the inner ones of the loops, as of columns
-    that are taken from every row, and the condition that all of them are in range, which is a loop of its own. TRUE if
-    there is none."""
+    that are taken from every row, or of elements from which much is computed, in SIMD code if nothing is checked there;
+    and the conditions that all of them are in range, each of which is a loop of checks of its own."""
     orders: dict[int, tuple[Var, ...]] = {}  # of the checks in reductions: the loops around them, outermost first
 
     def look(part: Expr, around: tuple[Var, ...]) -> None:
@@ -103,13 +103,15 @@ def looked_up_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
     look(value, tuple(space))
     found: list[tuple[CheckedIndex, list[Var]]] = []
     replaced: dict[int, Expr] = {}
+    computes = any(isinstance(n, Apply) and FUNCTIONS[n.function].cost > CHEAP for n in expr.walk(value))
+    least = 1 if computes else FEW_ROWS
 
     def decide(node: Expr) -> Expr:
         if isinstance(node, Apply) and node.function == "ge" and id(node.args[0]) in replaced:
             return expr.TRUE if _is_zero(node.args[1]) else node
         if isinstance(node, (Load, CheckedIndex)) and node.guard is expr.TRUE:
             node = replace(node, guard=None)
-        own = _read_again(node, orders.get(id(node), ()), len(space))
+        own = _read_again(node, orders.get(id(node), ()), len(space), least)
         if not isinstance(node, CheckedIndex) or not own:
             return node
         if not any(_is_same_check(node, own, *other) for other in found):
@@ -121,17 +123,25 @@ def looked_up_before(value: Expr, space: Sequence[Var]) -> tuple[Expr, Expr]:
         return made
 
     value = expr.transform(value, decide)
-    inside: list[Expr] = []
+    inside: list[Reduction] = []
     for node, own in found:
         runs = expr.both(*(expr.less(0, v.extent) for v in space if v not in own))
         body = expr.apply("ge", node if runs is expr.TRUE else replace(node, guard=runs), _ZERO)
         inside.append(Reduction(body.dtype, "all", tuple(own), body))
-    return value, expr.both(*inside)
+    return value, inside
 
 
-def _read_again(node: Expr, order: Sequence[Var], depth: int) -> list[Var]:
-    """The loops along which an index is read that is then read again in each of several iterations of loops around
-    them; none for other expressions. The first ``depth`` loops are those over the result; others must run."""
+def without_report(checked: Reduction) -> Reduction:
+    """The condition that all indices are in range as comparisons alone, of which compilers make SIMD code."""
+    (node,) = (n for n in expr.walk(checked.body) if isinstance(n, CheckedIndex))
+    least, size = expr.index_value(Index.of(0) - node.extent), expr.index_value(node.extent)
+    is_inside = expr.both(expr.apply("ge", node.operand, least), expr.apply("lt", node.operand, size))
+    return replace(checked, body=is_inside)
+
+
+def _read_again(node: Expr, order: Sequence[Var], depth: int, least: int) -> list[Var]:
+    """The loops along which an index is read that is then read again in each of at least so many iterations of loops
+    around them; none for other expressions. The first ``depth`` loops are those over the result; others must run."""
     if not isinstance(node, CheckedIndex) or node.guard is not None:
         return []
     free = expr.free_variables(node)
@@ -147,7 +157,8 @@ def _read_again(node: Expr, order: Sequence[Var], depth: int) -> list[Var]:
     if not all(_is_of_sizes(v.extent) for v in order) or not all(Index.of(0) < extent for extent in inner):
         return []
     times = product(v.extent for v in outer).constant
-    return own if outer and (times is None or times >= FEW_ROWS) else []
+    is_inside = bool(own) and own[-1] is order[-1]  # else it is read once for many elements
+    return own if (outer or is_inside) and (times is None or times >= least) else []
 
 
 def _is_same_check(one: CheckedIndex, own: Sequence[Var], other: CheckedIndex, its: Sequence[Var]) -> bool:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fxlite.base.errors import CodegenError
-from fxlite.codegen.kernel.bounds import checked_before, is_in_range, looked_up_before, place_key
+from fxlite.codegen.kernel.bounds import checked_before, is_in_range, looked_up_before, place_key, without_report
 from fxlite.codegen.kernel.kernel_ir import (
     Alloc,
     Assign,
@@ -119,11 +119,11 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     is_inside: Expr = expr.TRUE
     if lanes:  # on a GPU each thread makes its own checks
         value, is_inside = checked_before(value, space, _ranges(group))
-        value, are_inside = looked_up_before(value, space)
-        if are_inside is not expr.TRUE:
-            checks = Nest((), shapes=shapes)
-            is_inside = checks.bind(expr.both(is_inside, are_inside))
-            before += checks.levels[0]
+        value, looked_up = looked_up_before(value, space)
+        if looked_up:
+            checks, are_inside = _checks(looked_up, shapes)
+            before += checks
+            is_inside = expr.both(is_inside, are_inside)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
     if body is None and lanes and not has_parts and finite is None:
@@ -140,6 +140,21 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if is_inside is not expr.TRUE:
         body = [If(is_inside, tuple(body))]
     return finish(name, (*lowered.buffers, output), [*before, *body], group)
+
+
+def _checks(looked_up: Sequence[Reduction], shapes: Mapping[str, MultiIndex]) -> tuple[list[Stmt], Expr]:
+    """Statements that check indices before all loops that use them, and the condition that all are in range: first
+    whether all are, for each array of them, and if not which one is not."""
+    made: list[Stmt] = []
+    conditions: list[Expr] = []
+    for checked in looked_up:
+        nest = Nest((), shapes=shapes)
+        inside = nest.bind(_in_words(without_report(checked)))
+        report = Nest((), shapes=shapes)
+        report.bind(checked)
+        made += [*nest.levels[0], If(expr.apply("logical_not", inside), tuple(report.levels[0]))]
+        conditions.append(inside)
+    return made, expr.both(*conditions)
 
 
 def _ranges(group: Group) -> Callable[[Load], Range | None]:
