@@ -540,8 +540,10 @@ def _assign(body: Sequence[Stmt], used: set[str], names: dict[str, str], mark: C
             _assign(s.body, set(used), names, mark)
         elif isinstance(s, (Let, Alloc)):
             wish = s.value.label if isinstance(s, Let) else ""
-            known = bool(wish) and spelled(wish) not in used
-            names[s.name] = name = wish if known else mark(_pick(s.name, used))
+            name = names.get(s.name, "")  # the same value may be computed in several loops
+            if not name or spelled(name) in used:
+                known = bool(wish) and spelled(wish) not in used
+                name = names[s.name] = wish if known else mark(_pick(s.name, used))
             used.add(spelled(name))
 
 

@@ -36,6 +36,7 @@ from fxlite.codegen.kernel.kernel_ir import (
     statements,
 )
 from fxlite.codegen.kernel.loops import (
+    Cut,
     beside,
     collapse,
     cut,
@@ -133,7 +134,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
     if body is None and lanes and not has_parts:
         body = rows_of_functions(space, value, store, output.name, nest)
     if body is None:
-        if lanes and not has_parts:
+        if lanes and _cut(space, value) is None:
             value = _in_tables(nest, space, value)
         fill(nest, space, value, store, output.name)
         body = nest.levels[0]
@@ -278,10 +279,7 @@ def fill(
     becomes a loop of its own: inside the same outer loops if rows are short and can be written at once, otherwise
     inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
     of a GPU share one loop."""
-    found = None
-    if nest.lanes:
-        at_guards = is_guarded(value) and (_asks_in_reductions(value, space) or is_stored_at_once(space, value))
-        found = cut(space, value, at_guards) or uneven(space, value)
+    found = (_cut(space, value) or uneven(space, value)) if nest.lanes else None
     if found is None and nest.lanes and not nest.order:
         for part in (turns := _in_turns(nest, space, value, store, output)):
             fill(nest, space, part, store, output, is_shared)
@@ -326,6 +324,12 @@ def fill(
         size = product(v.extent for v in all_loops).constant
         fill(outer, all_loops, there, at, output, is_shared and (size is None or size >= SHORT_ROW))
     nest.add(outer, [])
+
+
+def _cut(space: Sequence[Var], value: Expr) -> Cut | None:
+    """Where a loop is divided because its parts have values of their own."""
+    at_guards = is_guarded(value) and (_asks_in_reductions(value, space) or is_stored_at_once(space, value))
+    return cut(space, value, at_guards)
 
 
 def _asks_in_reductions(value: Expr, space: Sequence[Var]) -> bool:

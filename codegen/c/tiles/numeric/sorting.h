@@ -67,6 +67,9 @@
 /* Whether a number sorts before another one. */
 static inline bool is_before_T(T a, T b) { return (a < b) OR_LAST; }
 
+/* Whether two numbers are equal: NaN is not equal to itself. */
+static inline bool is_equal_T(T a, T b) { return a == b; }
+
 /* How many elements are sorted by insertion, before runs of them are merged. */
 enum { SHORT_RUN = 16 };
 
@@ -683,13 +686,14 @@ static void top_positions_T(int64_t n, int64_t k, int64_t stride, int largest, c
  * do, and it is mispredicted for every second value. */
 static int64_t search_sorted_T(int64_t n, const T *x, T value, int behind)
 {
-    if (value != value && behind) return n;
+    const bool is_last = !is_equal_T(value, value);
+    if (is_last && behind) return n;
     int64_t low = 0;
     for (int64_t left = n; left > 0;) {
         const int64_t half = (left + 1) / 2;
         const T middle = x[low + half - 1];
         const bool is_before = behind ? middle <= value : middle < value;
-        low += half & -(int64_t)(value != value ? middle == middle : is_before);
+        low += half & -(int64_t)(is_last ? is_equal_T(middle, middle) : is_before);
         left -= half;
     }
     return low;
