@@ -219,7 +219,8 @@ class Index:
             return exact + rest.constant // by.constant
         parts = _by_steps(rest, by)
         if parts is not None:
-            return exact + parts[0] // parts[2]
+            many, _, step = parts
+            return exact + many // (by // step)
         more = rest.terms.get((), 0)
         inner = (rest + -more).single_atom
         if isinstance(inner, Quotient):  # (a // b + k) // c == (a + k*b) // (b*c)
@@ -235,6 +236,10 @@ class Index:
             return rest + by
         if rest.constant is not None and by.constant is not None:
             return Index.of(rest.constant % by.constant)
+        parts = _by_steps(rest, by)
+        if parts is not None:
+            many, few, step = parts
+            return many % (by // step) * step + few
         return Index({(Remainder(rest, by),): 1})
 
     # -- looking ----------------------------------------------------------------------------
@@ -429,8 +434,9 @@ def _divide_monomial(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _by_steps(rest: Index, by: Index) -> tuple[Index, Index, Index] | None:
-    """An index as ``(a, b, c)`` with ``rest == a * step + b`` and ``by == c * step`` for the step of one of its loops,
-    where ``0 <= b < step``; None if there is no such step. Then ``rest // by == a // c``."""
+    """An index as ``(many, few, step)`` with ``rest == many * step + few`` for the step of one of its loops, of which
+    ``by`` is a multiple, where ``0 <= few < step``; None if there is no such step. Then ``rest // by`` is
+    ``many // (by // step)``, and ``rest % by`` is ``many % (by // step) * step + few``."""
     for variable in sorted((m[0] for m in rest.terms if len(m) == 1 and isinstance(m[0], Var)), key=lambda v: v.name):
         step = rest.coefficient(variable)
         if step is None or step == 1:
@@ -438,7 +444,7 @@ def _by_steps(rest: Index, by: Index) -> tuple[Index, Index, Index] | None:
         count, left = _split(by, step)
         many, few = _split(rest, step)
         if left.constant == 0 and count != 1 and _lies_within(few, step):
-            return many, few, count
+            return many, few, step
     return None
 
 

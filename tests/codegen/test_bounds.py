@@ -302,3 +302,24 @@ def test_elements_from_which_much_is_computed_are_checked_before() -> None:
             for wrong in (500, -501):
                 with pytest.raises(IndexError, match=f"{wrong}.*out of (range|bounds)"):
                     RUNGS["c"](fx.symbolic_trace(program, *types))((x, np.where(np.arange(300) == 77, wrong, k)))
+
+
+# -- divisions of loops ----------------------------------------------------------------------------
+def test_quotients_and_remainders_of_joined_loops() -> None:
+    """What loops are divided by is divided by their steps first: ``(i*56 + j) // 392`` is ``i // 7`` for j < 56."""
+    random = np.random.default_rng(1)
+    for _ in range(300):
+        loops = [expr.fresh_var(int(n)) for n in random.choice([2, 3, 5, 7, 8], 3)]
+        steps = random.choice([0, 1, 2, 3, 6, 8, 12, 16, 24, -2, -6], 3)
+        index = Index.of(int(random.choice([0, 0, 1, 5, -3])))
+        for loop, step in zip(loops, steps, strict=True):
+            index = index + Index.of(loop) * int(step)
+        by = int(random.choice([2, 4, 6, 8, 12, 24, 48, 9]))
+        for place in np.ndindex(*(v.extent.constant or 0 for v in loops)):
+            env = {v.name: n for v, n in zip(loops, place, strict=True)}
+            number = index.evaluate(env)
+            assert (index // by).evaluate(env) == number // by and (index % by).evaluate(env) == number % by
+    i, j = Index.of(expr.fresh_var(700)), Index.of(expr.fresh_var(56))
+    assert (i * 56 + j) // 392 == i // 7 and (i * 56 + j) % 392 == i % 7 * 56 + j
+    text = "".join(fx.compile(lambda x: x.max(), x="i32[2,65536]").sources.values())
+    assert "% 65536" not in text[text.index("static void k0") : text.index("_check(void)")]

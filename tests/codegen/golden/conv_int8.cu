@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_int8_k0_requantize(
     // B: neighbouring threads load neighbours along k
     #pragma unroll
     for (int e = 0; e < 8; ++e) {
-        const int i = (e*16 + thread / 16) % 32;
+        const int i = (e % 2)*16 + thread / 16;
         const int j = (e / 2)*16 + (thread % 16);
         const int64_t col = i;
         const int64_t k = j*4;
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_int8_k0_requantize(
     }
     #pragma unroll
     for (int e = 0; e < 8; ++e) {
-        const int i = (e*16 + thread / 16) % 32;
+        const int i = (e % 2)*16 + thread / 16;
         const int j = (e / 2)*16 + (thread % 16);
         b_tile[j][i] = b_next[e];
     }

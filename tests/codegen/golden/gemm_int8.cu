@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             // A: neighbouring threads load neighbours along k
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
-                const int i = (e*16 + thread / 16) % 32;
+                const int i = (e % 2)*16 + thread / 16;
                 const int j = (e / 2)*16 + (thread % 16);
                 const int64_t row = block_row + i;
                 const int64_t k = k_next + j*4;
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
             // B: neighbouring threads load neighbours along k
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
-                const int i = (e*16 + thread / 16) % 32;
+                const int i = (e % 2)*16 + thread / 16;
                 const int j = (e / 2)*16 + (thread % 16);
                 const int64_t col = i;
                 const int64_t k = k_next + j*4;
@@ -80,13 +80,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_k0_requantize(
         if (k_next < 300) {
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
-                const int i = (e*16 + thread / 16) % 32;
+                const int i = (e % 2)*16 + thread / 16;
                 const int j = (e / 2)*16 + (thread % 16);
                 a_tile[j][i] = a_next[e];
             }
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
-                const int i = (e*16 + thread / 16) % 32;
+                const int i = (e % 2)*16 + thread / 16;
                 const int j = (e / 2)*16 + (thread % 16);
                 b_tile[j][i] = b_next[e];
             }

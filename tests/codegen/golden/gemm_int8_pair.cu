@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_pair_k0_dequantize(
         // A: neighbouring threads load neighbours along k
         #pragma unroll
         for (int e = 0; e < 8; ++e) {
-            const int i = (e*16 + thread / 16) % 64;
+            const int i = (e % 4)*16 + thread / 16;
             const int j = (e / 4)*16 + (thread % 16);
             const int64_t row = block_row + i;
             const int64_t k = j*4;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_int8_pair_k0_dequantize(
         }
         #pragma unroll
         for (int e = 0; e < 8; ++e) {
-            const int i = (e*16 + thread / 16) % 64;
+            const int i = (e % 4)*16 + thread / 16;
             const int j = (e / 4)*16 + (thread % 16);
             a_tile[j][i] = a_next[e];
         }

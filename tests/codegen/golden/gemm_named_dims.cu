@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         // A: neighbouring threads load neighbours along k
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int i = (e*16 + thread / 16) % 32;
+            const int i = (e % 2)*16 + thread / 16;
             const int j = (e / 2)*16 + (thread % 16);
             const int64_t row = block_row + i;
             const int64_t k = j;
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         // B: neighbouring threads load neighbours along k
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int i = (e*16 + thread / 16) % 32;
+            const int i = (e % 2)*16 + thread / 16;
             const int j = (e / 2)*16 + (thread % 16);
             const int64_t col = block_col + i;
             const int64_t k = j;
@@ -48,13 +48,13 @@ extern "C" __global__ void __launch_bounds__(256) gemm_named_dims_k0_mul(
         }
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int i = (e*16 + thread / 16) % 32;
+            const int i = (e % 2)*16 + thread / 16;
             const int j = (e / 2)*16 + (thread % 16);
             a_tile[j][i] = a_next[e];
         }
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const int i = (e*16 + thread / 16) % 32;
+            const int i = (e % 2)*16 + thread / 16;
             const int j = (e / 2)*16 + (thread % 16);
             b_tile[j][i] = b_next[e];
         }
