@@ -170,7 +170,19 @@ class Counted(torch.nn.Module):
         return total
 
 
+class CountedThenSolved(torch.nn.Module):
+    """The same over columns, and then what fails for rows that are alike."""
+
+    def forward(self, x: Any) -> Any:
+        total = torch.zeros(1)
+        for place in (x.sum(0) > 0).nonzero():
+            total = total + place
+        return total + torch.linalg.solve(x.T @ x, x.T).sum()
+
+
 def test_loops_whose_other_rounds_may_not_run_are_refused() -> None:
+    with pytest.raises(ModelImportError, match="cannot export CountedThenSolved"):
+        fx.from_torch(CountedThenSolved(), torch.tensor([[1.0, -1.0], [2.0, 3.0]]))
     with pytest.raises(ModelImportError, match="cannot export Counted"):
         fx.from_torch(Counted(), torch.tensor([[1.0], [-1.0], [2.0]]))
     with pytest.raises(ModelImportError, match=r"loops over the places where a mask is set \(mask.nonzero"):
