@@ -180,9 +180,9 @@ def turned(
     if not reductions or any(COMBINATIONS[n.kind].positions for n in reductions):
         return space, value, store
     given, space, value, store = (space, value, store), *spread(space, value, store, 2)
-    places = [flatten(n.index, shapes[n.buffer]) for n in expr.walk(value) if isinstance(n, Load) and n.index]
-    backwards = {v: v.extent - 1 - v for v in space if all(_is_negative(p.coefficient(v)) for p in places)}
-    if places and backwards:
+    loads = [n for n in expr.walk(value) if isinstance(n, Load)]
+    backwards = read_backwards(space, loads, lambda n: flatten(n.index, shapes[n.buffer]))
+    if backwards:
         value, store = expr.substitute_index(value, backwards), tuple(i.substitute(backwards) for i in store)
     reduced = {v for n in expr.walk(value) if isinstance(n, Reduction) for v in n.variables}
     orders: set[tuple[Var, ...]] = set()
@@ -197,8 +197,14 @@ def turned(
     return collapse(orders.pop(), value, store, shapes, output, is_stored_rarely=True)
 
 
-def _is_negative(step: Index | None) -> bool:
-    return step is not None and step < 0
+def read_backwards(variables: Iterable[Var], loads: Sequence[Load], place: Callable[[Load], Index]) -> dict[Var, Index]:
+    """For those of the loops along which all is read backwards, the place in them from the other end."""
+    found: dict[Var, Index] = {}
+    for variable in variables:
+        steps = [place(n).coefficient(variable) for n in loads if n.index and variable in expr.free_variables(n)]
+        if steps and all(step is not None and step < 0 for step in steps):
+            found[variable] = variable.extent - 1 - variable
+    return found
 
 
 def _in_memory_order(space: Sequence[Var], place: Index) -> tuple[Var, ...]:
@@ -216,13 +222,15 @@ def _in_memory_order(space: Sequence[Var], place: Index) -> tuple[Var, ...]:
 
 
 def of_one(node: Expr) -> Expr:
-    """The only value that a reduction has, in its place; other expressions as they are."""
+    """The only value that a reduction has, in its place, or the number that all have if any number of them is that
+    number; other expressions as they are."""
     if not isinstance(node, Reduction) or COMBINATIONS[node.kind].positions:
         return node
     extents = [v.extent.constant or 0 for v in node.variables]
-    is_same = expr.chooses(node.kind) and min(extents) > 0 and isinstance(node.body, Const)
-    is_same |= node.kind == "sum" and isinstance(node.body, Const) and node.body.value == 0
-    if any(e != 1 for e in extents) and not is_same:
+    is_number = isinstance(node.body, Const) and (
+        (expr.chooses(node.kind) and all(extents)) or (node.kind == "sum" and node.body.value == 0)
+    )
+    if any(e != 1 for e in extents) and not is_number:
         return node
     return expr.cast(expr.substitute_index(node.body, {v: Index.of(0) for v in node.variables}), node.dtype)
 
@@ -405,11 +413,11 @@ def _sorted(bounds: Iterable[Index]) -> tuple[Index, ...] | None:
     return tuple(made) if all(a <= b for a, b in itertools.pairwise(made)) else None
 
 
+# -- fused -----------------------------------------------------------------------------------------
 #: The functions of which extremes are made.
 _EXTREMES = tuple(combination.function for kind, combination in COMBINATIONS.items() if expr.chooses(kind))
 
 
-# -- fused -----------------------------------------------------------------------------------------
 def fused(first: Sequence[Stmt], second: Sequence[Stmt]) -> list[Stmt] | None:
     """Statements that compute two things from the same elements in loops that are alike, as loops that compute both
     (horizontal fusion). None if the loops differ, or the second ones need what the first ones compute."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from fxlite.codegen.kernel.bounds import check_key, inside
 from fxlite.codegen.kernel.kernel_ir import Alloc, Assign, For, If, Let, Stmt, Store, expressions, fresh_local
-from fxlite.codegen.kernel.loops import LONG_LOOP, SHORT, cut, fused, is_guarded, of_one, spread
+from fxlite.codegen.kernel.loops import LONG_LOOP, SHORT, cut, fused, is_guarded, of_one, read_backwards, spread
 from fxlite.codegen.kernel.sums import (
     BLOCK,
     COSTLY,
@@ -39,19 +39,7 @@ from fxlite.codegen.kernel.sums import (
     wider,
 )
 from fxlite.scalar import expr
-from fxlite.scalar.expr import (
-    Apply,
-    Cast,
-    CheckedIndex,
-    Const,
-    Expr,
-    IndexValue,
-    Load,
-    Local,
-    MultiIndex,
-    Reduction,
-    run_time_values,
-)
+from fxlite.scalar.expr import Apply, Cast, CheckedIndex, Const, Expr, IndexValue, Load, Local, MultiIndex, Reduction
 from fxlite.scalar.functions import COMBINATIONS, FUNCTIONS
 from fxlite.scalar.index import Given, Index, Quotient, Remainder, Value, Var, extremum, flatten, product
 from fxlite.types import dtypes
@@ -265,17 +253,15 @@ class Nest:
     def _ascending(self, node: Reduction) -> Reduction:
         """A reduction with those variables reversed along which all is read backwards, unless positions are asked
         for."""
-        env: dict[Var, Index] = {}
-        for variable in () if COMBINATIONS[node.kind].positions else node.variables:
-            loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and variable in expr.free_variables(n)]
-            steps = [self.place(n).coefficient(variable) for n in loads if n.index]
-            if steps and all(step is not None and (step.constant or 0) < 0 for step in steps):
-                env[variable] = variable.extent - 1 - variable
+        if COMBINATIONS[node.kind].positions:
+            return node
+        loads = [n for n in expr.walk(node.body) if isinstance(n, Load)]
+        env = read_backwards(node.variables, loads, self.place)
         return replace(node, body=expr.substitute_index(node.body, env)) if env else node
 
     def parts_of(self, node: Reduction) -> list[Expr]:
         """The reductions of the parts of a long range, each with values of its own, as of what was joined from several
-        or rolled: in one loop over all of them each element would ask where it is. None if it is not divided."""
+        or rolled: in one loop over all of them each element would ask where it is. Empty if it is not divided."""
         at_guards = node.kind != "sum" or id(node) in self.kept  # else it has bounds
         found = None if COMBINATIONS[node.kind].positions else cut(node.variables, node.body, at_guards)
         if found is None or len(found.bounds) >= MOST_PARTS or (found.variable.extent.constant or LANES) < LANES:
@@ -533,7 +519,7 @@ def _loads_in_places(value: Expr) -> frozenset[int]:
     """Loads (by identity) that say where another one reads. A C compiler would repeat them in each iteration of a loop
     that stores bytes, which might be theirs."""
     loads = [n for n in _outside_reductions(value) if isinstance(n, Load)]
-    return frozenset(id(v.expr) for n in loads for v in run_time_values(n.index) if isinstance(v.expr, Load))
+    return frozenset(id(v.expr) for n in loads for v in expr.run_time_values(n.index) if isinstance(v.expr, Load))
 
 
 # -- reductions ----------------------------------------------------------------------------------

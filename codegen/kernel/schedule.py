@@ -53,7 +53,7 @@ from fxlite.codegen.kernel.nest import Nest, combine, neutral
 from fxlite.codegen.kernel.ranges import Range, ranges_of
 from fxlite.codegen.kernel.row_functions import rows_of_functions
 from fxlite.codegen.kernel.sums import COLUMNS, LANES, LONG, PARTS, Columns, Shares, named
-from fxlite.codegen.kernel.transposes import rows_side_by_side, transposed_rows
+from fxlite.codegen.kernel.transposes import are_short_rows, rows_side_by_side, transposed_rows
 from fxlite.codegen.kernel.windows import in_order_of_operands, window_rows
 from fxlite.graph.graph import Node
 from fxlite.ops.indexing import counted_from_start, parts_of_update
@@ -127,7 +127,7 @@ def schedule(group: Group, name: str, lanes: bool = True, finite: frozenset[str]
             is_inside = expr.both(is_inside, are_inside)
     nest = Nest((), lanes=lanes, shapes=shapes, finite=finite)
     body = transposed_rows(space, value, store, output.name, nest) if lanes and not has_parts else None
-    if body is None and lanes and not has_parts and finite is None:
+    if body is None and lanes and not has_parts and finite is None and are_short_rows(space):
         own = Nest((), shapes=shapes)
         once = _computed_once(own, space, value, store, output.name)
         body = rows_side_by_side(space, once, store, output.name, own)
@@ -280,11 +280,11 @@ def fill(
     inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
     of a GPU share one loop."""
     found = (_cut(space, value) or uneven(space, value)) if nest.lanes else None
-    if found is None and nest.lanes and not nest.order:
-        for part in (turns := _in_turns(nest, space, value, store, output)):
-            fill(nest, space, part, store, output, is_shared)
-        if turns:
-            return
+    turns = _in_turns(nest, space, value, store, output) if found is None and nest.lanes and not nest.order else []
+    for part in turns:
+        fill(nest, space, part, store, output, is_shared)
+    if turns:
+        return
     if found is None:
         rows = window_rows(space, value, store, output, nest.shapes) if nest.lanes and not nest.order else None
         if rows is not None:

@@ -112,18 +112,23 @@ def transposed_rows(space: Sequence[Var], value: Expr, store: MultiIndex, output
     return squares.storing(inside, Store(output, store, expr.transform(value, read)), env)
 
 
+def are_short_rows(space: Sequence[Var]) -> bool:
+    """Whether the loops are over many rows that are too short for SIMD code along them."""
+    if len(space) < 2 or (space[-2].extent.constant or SIDE * 2) < SIDE * 2:
+        return False
+    return SHORTEST_ROW <= (space[-1].extent.constant or 0) <= SHORT_ROW
+
+
 def rows_side_by_side(
     space: Sequence[Var], value: Expr, store: MultiIndex, output: str, nest: Nest
 ) -> list[Stmt] | None:
-    """The loops that store ``value``, which is computed from reductions of short rows, over ``space``, the last loop of
-    which is along a row; None for others. Operands of reductions that ``nest`` keeps are stored, too."""
-    result, reductions = value.dtype, _in_order(value)
-    if len(space) < 2 or not reductions or result is not result.compute or result.itemsize < 4:
+    """The loops that store ``value``, which is computed from reductions of short rows (:func:`are_short_rows`), over
+    ``space``, the last loop of which is along a row; None for others. Operands of reductions that ``nest`` keeps are
+    stored, too."""
+    result, reductions = value.dtype, [n for n in expr.walk(value) if isinstance(n, Reduction)]
+    if not reductions or result is not result.compute or result.itemsize < 4:
         return None
     *others, row, along = space
-    length, count = along.extent.constant or 0, row.extent.constant or SIDE * 2
-    if not SHORTEST_ROW <= length <= SHORT_ROW or count < SIDE * 2:
-        return None
     if flatten(store, nest.shapes[output]).coefficient(along) != 1:
         return None
     loads = [n for n in expr.walk(value) if isinstance(n, Load) and row in expr.free_variables(n)]
@@ -222,20 +227,6 @@ class _Rows:
 
 def _at(local: Local, index: Index) -> Local:
     return replace(local, index=(index,))
-
-
-def _in_order(value: Expr) -> list[Reduction]:
-    """All reductions, those before others that they are computed from."""
-    found: dict[int, Reduction] = {}
-
-    def look(part: Expr) -> None:
-        for node in expr.walk(part, (Reduction,)):
-            if isinstance(node, Reduction) and id(node) not in found:
-                look(node.body)
-                found[id(node)] = node
-
-    look(value)
-    return list(found.values())
 
 
 def _is_along(node: Reduction, row: Var, along: Var) -> bool:
