@@ -441,7 +441,7 @@ class _Grouping:
             return False
         if self.claims(node):
             return self._as_anchor(node, found, indices)
-        if kind == "gather" and self._is_factor(node, found):
+        if kind == "gather" and self._is_factor(node, found, found.reads[node]):
             return False
         if kind in ("pointwise", "gather"):
             if not _only_elementwise(found) and self._follows_contraction(node):
@@ -568,9 +568,9 @@ class _Grouping:
             indices = found.reads[node]
             if node.target.kind == "creation" and not node.all_input_nodes:
                 return True  # its elements are computed from their position
-            if (_reduces_columns(node, found) and not self._is_side_by_side(node, found)) or (
-                self._is_factor(node, found) and not _is_strided(node, indices)
-            ):
+            if _reduces_columns(node, found) and not self._is_side_by_side(node, found):
+                return False
+            if self._is_factor(node, found, indices):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
             is_in_place = is_in_place or is_of_places(node, self.places)
@@ -608,15 +608,21 @@ class _Grouping:
         parts = (a.b.constant for p in places for a in p.atoms() if isinstance(a, (Quotient, Remainder)))
         return all((size or LONG_PART) >= LONG_PART for size in parts)
 
-    def _is_factor(self, node: Node, found: Group) -> bool:
-        """True if loops of a product of matrices in the group read each element of the node, seen through views, many
-        times: to look for it takes longer than to read it from a copy."""
+    def _is_factor(self, node: Node, found: Group, indices: list[MultiIndex]) -> bool:
+        """True if loops of a product of matrices in the group read each element of the node, seen through views, so
+        often that reading it from a copy takes less time: because looking for it takes long, or because the copy is
+        adjacent where adjacent results read it, and what the node views is not."""
         readers = [u for u in node.users if u in found.members]
         for reader in readers:
             if reader.target.kind == "view":
                 readers += [u for u in reader.users if u in found.members and u not in readers]
         products = [r for r in readers if r.target.is_matrix_product and not self.claims(r)]
-        return any(_count_of_reads(node, p) >= FEW_ROWS for p in products)
+        counts = {p: _count_of_reads(node, p) for p in products}
+        if not any(count >= FEW_ROWS for count in counts.values()) or not _is_strided(node, indices):
+            return any(count >= FEW_ROWS for count in counts.values())
+        terms = {p: Index.of(p.args[0].type.shape[-1]).constant or 0 for p in products}
+        is_read_often = any(count >= max(FEW_ROWS, terms[p] // FEW_ROWS) for p, count in counts.items())
+        return is_read_often and _is_across(node, indices, found.space[-1])
 
     def _is_side_by_side(self, node: Node, found: Group) -> bool:
         """True if rows of the view are short and what is reduced takes long to compute: then a kernel computes many of
@@ -652,6 +658,12 @@ def _is_strided(node: Node, indices: Iterable[MultiIndex]) -> bool:
     """True if a view is a strided access."""
     places = _places_of(node, indices)
     return places is not None and all(place.is_polynomial for place in places)
+
+
+def _is_across(node: Node, indices: Iterable[MultiIndex], along: Var) -> bool:
+    """True if a copy of the view would be adjacent along the variable and what it views is not."""
+    places = _places_of(node, [index for index in indices if index[-1].coefficient(along) == Index.of(1)])
+    return any(place.coefficient(along) not in (Index.of(1), Index.of(-1)) for place in places or ())
 
 
 def _count_of_reads(node: Node, result: Node) -> float:

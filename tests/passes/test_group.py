@@ -296,6 +296,19 @@ def test_loops_of_a_product_read_copies(view: str, kernels: int) -> None:
         agree(program, x, y)
 
 
+@pytest.mark.parametrize(("rows", "steps", "kernels"), [(40, 5, 2), (4, 5, 1), (9, 200, 1), (40, 200, 2)])
+def test_loops_of_a_product_read_adjacent_columns(rows: int, steps: int, kernels: int) -> None:
+    """A transposed right operand of a product without a template is copied, if that takes less than what it saves."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-9, 9, (rows, steps)), rng.integers(-9, 9, (30, steps))
+
+    def program(x: Any, y: Any) -> Any:
+        return x @ y.T
+
+    assert len(fx.compile(program, x, y).kernels) == kernels
+    agree(program, x, y)
+
+
 @pytest.mark.parametrize("columns, kernels", [(4, 2), (100, 1)])
 def test_rows_of_a_product_in_short_parts_are_stored_side_by_side(columns: int, kernels: int) -> None:
     """A product over the middle axis of an image reads rows that are adjacent only within the last axis: long parts are
