@@ -600,6 +600,64 @@ def test_products_of_columns_are_stored_by_rows(batch: tuple[int, ...], tokens: 
     assert (f"m = {tokens}, n = {channels}, k = {tokens}" in text) == (channels > 15), text
 
 
+@pytest.mark.parametrize(
+    ("steps", "right"), [(3, "columns"), (50, "columns"), (70, "columns"), (3, "rows"), (200, "rows")]
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_transposed_results_are_stored_by_rows(steps: int, right: str, named: bool) -> None:
+    """What is stored column by column is the transposed product, if K is short or B's columns are adjacent along K."""
+    rng = np.random.default_rng(steps)
+    x, y = rng.normal(size=(61, steps)), rng.normal(size=(50, steps))
+    y = np.ascontiguousarray(y if right == "rows" else y.T)
+
+    def program(x: Any, y: Any) -> Any:
+        return (x @ (y.T if right == "rows" else y)).T + 1
+
+    types = [f"f64[M,{steps}]", f"f64[N,{steps}]" if right == "rows" else f"f64[{steps},N]"]
+    if not named:
+        types = [f"f64[{', '.join(map(str, array.shape))}]" for array in (x, y)]
+    agree(program, x, y, types=types)
+    text = c_file(program, *types)
+    *_, found = re.findall(r"m = (\w+), n = (\w+), k", text)
+    is_turned = right == "rows" or steps <= (32 if named else 61)
+    assert (found == (("N", "M") if named else ("50", "61"))) == is_turned, text
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 33), (11, 32), (12, 64), (35, 70), (6, 31)])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_tiles_of_unknown_sizes_are_finished_in_registers(dtype: str, rows: int, columns: int) -> None:
+    """Whole ones, if K is short; other sizes are left to memory."""
+    rng = np.random.default_rng(rows)
+    x, y = (rng.normal(size=size).astype(dtype.replace("f", "float")) for size in ((rows, 7), (7, columns)))
+    b = rng.normal(size=columns).astype(x.dtype)
+
+    def program(x: Any, y: Any, b: Any) -> Any:
+        return np.maximum(x @ y + b, 0)
+
+    for sizes in (("M", "N"), ("M", "70"), ("35", "N")):
+        m, n = (known if known.isdecimal() else size for known, size in zip(sizes, (rows, columns), strict=True))
+        given = np.resize(x, (int(m), 7)), np.resize(y, (7, int(n))), np.resize(b, int(n))
+        types = [f"{dtype}[{sizes[0]},7]", f"{dtype}[7,{sizes[1]}]", f"{dtype}[{sizes[1]}]"]
+        agree(program, *given, types=types)
+        assert "K is short" in c_file(program, *types)
+
+
+def test_a_batch_packs_its_right_operand_once() -> None:
+    """All matrices of a batch read it; the few rows of each matrix do not count alone."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(20, 40))
+
+    def program(x: Any, y: Any) -> Any:
+        return x.swapaxes(1, 2) @ y
+
+    for shape, text in (((5, 20, 30), "f64[5,20,30]"), ((5, 20, 3), "f64[B,20,M]"), ((1, 20, 3), "f64[B,20,M]")):
+        x = rng.normal(size=shape)
+        agree(program, x, y, types=[text, "f64[20,40]"])
+        source = c_file(program, text, "f64[20,40]")
+        assert "The right operand is packed first" in source
+        assert source.count("pack_panel_double(") == (1 if "B" not in text else 2)
+
+
 def test_long_products_of_two_batch_axes() -> None:
     """The number of a matrix is asked for twice in one block: for its sums and for its copied rows."""
     x = np.random.default_rng(1).standard_normal((3, 12500, 8, 2)).astype("f4")

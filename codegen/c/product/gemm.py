@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -31,6 +32,7 @@ from fxlite.codegen.c.product.gemm_spec import (
     WidenedOperand,
     at_most,
     copies_a,
+    is_shared,
     multiplies_rows,
     packs_b,
     panel_columns,
@@ -241,11 +243,19 @@ class _Floats(Product):
         body.comment("The product.")
 
     def pack_whole(self, directive: str, clauses: str) -> None:
-        """Pack B if several blocks of rows read it, each of which would pack it again."""
-        body = self.body
-        with body.block("if (row_blocks > 1)"), body.shared([("panel", self.panels)], directive, clauses) as (panel,):
+        """Pack B if several blocks of rows, or matrices, read it, each of which would pack it again."""
+        body, count = self.body, self.blocks_of_rows
+        with (
+            body.block(f"if ({count} > 1)") if count else nullcontext(),
+            body.shared([("panel", self.panels)], directive, clauses) as (panel,),
+        ):
             at = self.in_panel(replace(self.blank(()), panel=panel))
             self._pack_panel(at, Pointer("b_panels") + at.panel * self.panel_size)
+
+    @property
+    def blocks_of_rows(self) -> str:
+        """How many blocks of rows read B, of one matrix or more, in C; empty if they are always several."""
+        return "" if (self.repeats.constant or 1) > 1 else bare(self.repeats * self.row_blocks)
 
     def _pack_panel(self, at: Place, target: Pointer) -> None:
         """Pack the steps of K in a panel that are available; for bf16 they are pairs, of which the last may lack its
@@ -290,12 +300,14 @@ class _Floats(Product):
             body.pointer(f"const {self.kind.item}", "b_panel", start)
         elif self.packs_whole:
             packed = self._packed_panel(at)
-            if self.cut is None:
+            count = self.blocks_of_rows
+            if self.cut is None or not count:
                 body.pointer(self.kind.item, "b_panel", packed)
             else:
-                body.pointer(self.kind.item, "b_panel", Pointer(f"row_blocks > 1 ? {packed} : {self.own_panel}"))
-            with body.block("if (row_blocks == 1)"):
-                self._pack_panel(at, Pointer("b_panel"))
+                body.pointer(self.kind.item, "b_panel", Pointer(f"{count} > 1 ? {packed} : {self.own_panel}"))
+            if count:
+                with body.block(f"if ({count} == 1)"):
+                    self._pack_panel(at, Pointer("b_panel"))
         elif isinstance(b, WidenedOperand):
             steps = at.depth if self.cut else spec.k
             widened = b.widen(at.panel, at.k_0, steps, self.own_panel)
@@ -335,7 +347,8 @@ class _Floats(Product):
         row_bytes, panel = self.width * self.kind.item_bytes, Pointer("b_panel")
         if self.packs_whole and not self.by_panel:
             whole = f"{panel + self.panel_size}, {bare(at.depth * row_bytes)}, {self.part_of_tile(at)}"
-            body.put(f"if (row_blocks > 1) prefetch_part({whole});")
+            blocks = self.blocks_of_rows
+            body.put(f"{f'if ({blocks} > 1) ' * bool(blocks)}prefetch_part({whole});")
         if self.asks_ahead:
             block = f"{panel + at.depth * self.width}, {bare(at.depth)}, {row_bytes}, {self.part_of_tile(at)}"
             body.assign("const struct ahead ahead", f"part_ahead({block})")
@@ -467,8 +480,10 @@ def group_of(spec: GemmSpec) -> int:
 
 def _is_read_often(spec: GemmSpec) -> bool:
     """Whether several blocks of rows may read a B that is packed during the call."""
-    if spec.bf16 or spec.batch or multiplies_rows(spec) or not isinstance(spec.b, Operand):
+    if spec.bf16 or multiplies_rows(spec) or not isinstance(spec.b, Operand):
         return False
+    if spec.batch:
+        return is_shared(spec)
     m, k = spec.m.constant, spec.k.constant
     return m is None or (m > FEW_ROWS and (k is None or m * k * ITEM_BYTES[spec.ctype] > SMALL_ROWS))
 

@@ -42,6 +42,7 @@ from fxlite.codegen.kernel.builder import (
     spelled_argument,
     static_head,
     symbol,
+    text_of,
 )
 from fxlite.scalar.index import Index, extremum, product
 
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 
 LONGEST = 256
 """The most steps of K for which this is done; in bf16 a step is a pair."""
+
+LONGEST_UNKNOWN = 64
+"""The same for a product whose rows or columns have no known number. Only whole tiles are then finished in registers,
+and rows that are left are a tile of their own."""
 
 LEAST_ROWS = 12
 """The least rows for which this is done: then tiles have at most two heights, which are known at compile time."""
@@ -71,6 +76,10 @@ def is_fused(spec: GemmSpec) -> bool:
     """Whether a product of floats is printed this way."""
     if spec.split or multiplies_rows(spec) or spec.measured.get("sums") == "stored":
         return False
+    sizes = spec.m.constant, spec.n.constant
+    if None in sizes and not spec.bf16:
+        few = at_most(spec.m, LEAST_ROWS - 1) or at_most(spec.n, panel_columns(spec.ctype) - 1)
+        return spec.vectors is not None and at_most(spec.k, LONGEST_UNKNOWN) and 0 not in (*sizes, spec.k) and not few
     return is_short(spec, 2 if spec.bf16 else 1)
 
 
@@ -94,15 +103,23 @@ def fused_tile(
     parameters = f"{places}, {batch}{spec.parameters}"
     vectors = _sums_function(p, parameters, sums)
     body = Body()
-    assert spec.m.constant is not None and spec.n.constant is not None
-    rest = ", ".join(parameter_names(parameters))
-    put_switch(body, f"{spec.name}_sums", str(spec.m.constant), spec.n.constant, rest, width=p.width)
-    bodies = [body.lines()]
-    if kind.rows != "TILE_ROWS":
-        at, body = p.whole_tile(), Body()
-        body.declare(f"{kind.ctype} tile[{bare(kind.sums)}]")
+    m, n = spec.m.constant, spec.n.constant
+
+    def by_memory(body: Body) -> None:
+        at = p.whole_tile()
+        body.declare(f"{kind.ctype} tile[{text_of(kind.sums)}]")
         stored(body, at)
         finish_vectors(p, body, at)
+
+    rest = ", ".join(parameter_names(parameters))
+    put_switch(body, f"{spec.name}_sums", None if m is None else str(m), n, rest, width=p.width)
+    if m is None or n is None:
+        with body.block("else"):
+            by_memory(body)
+    bodies = [body.lines()]
+    if kind.rows != "TILE_ROWS":
+        body = Body()
+        by_memory(body)
         bodies.insert(0, body.lines())
     head = f"int rows, int columns, {parameters}"
     return [*vectors, "", *tile_function(f"{spec.name}_tile", head, bodies), ""]
@@ -170,24 +187,30 @@ def tile_function(name: str, parameters: str, bodies: Sequence[Sequence[str]]) -
 
 
 def put_switch(
-    body: Body, name: str, m: str, n: int, rest: str, rows: str = "rows", width: int = PANEL_COLUMNS
+    body: Body, name: str, m: str | None, n: int | None, rest: str, rows: str = "rows", width: int = PANEL_COLUMNS
 ) -> None:
     """Print the call of the function ``name`` with a tile's numbers of ``rows`` and columns, known at compile
-    time, and with ``rest``. If there are m rows, all tiles have nearly the same number."""
-    body.put("/* Tiles have LOW rows, or one more where LOW does not divide all rows. */")
-    body.put(f"enum {{ TILES = ({m} + TILE_ROWS - 1) / TILE_ROWS }};")
-    body.put(f"enum {{ LOW = {m} / TILES, HIGH = LOW + ({m} % TILES > 0) }};")
-    whole = min(n, width)
-    widths: Sequence[int] = sorted({whole, n % width or whole})
-    for height in ("LOW", "HIGH"):
+    time, and with ``rest``. If there are m rows, all tiles have nearly the same number. If m or n is None, which stands
+    for a number that is not known, only whole tiles are cases, and others are left to what is printed next."""
+    heights: Sequence[str] = ("TILE_ROWS",)
+    if m is not None:
+        heights = ("LOW", "HIGH")
+        body.put("/* Tiles have LOW rows, or one more where LOW does not divide all rows. */")
+        body.put(f"enum {{ TILES = ({m} + TILE_ROWS - 1) / TILE_ROWS }};")
+        body.put(f"enum {{ LOW = {m} / TILES, HIGH = LOW + ({m} % TILES > 0) }};")
+    whole = width if n is None else min(n, width)
+    widths: Sequence[int] = [width] if n is None else sorted({whole, n % width or whole})
+    tests = {"LOW": f"{rows} == LOW || LOW == HIGH", "HIGH": "", "TILE_ROWS": f"{rows} == TILE_ROWS"}
+    word = ""
+    for height in heights:
         for columns in widths:
-            conditions = [f"columns == {columns}"] * (columns != widths[-1])
-            if height == "LOW":
-                is_low = f"{rows} == LOW || LOW == HIGH"
-                conditions.append(f"({is_low})" if conditions else is_low)
-            word = "" if (height, columns) == ("LOW", widths[0]) else "else "
+            is_last = n is not None and columns == widths[-1]
+            conditions = [f"columns == {columns}"] * (not is_last)
+            if test := tests[height]:
+                conditions.append(f"({test})" if conditions and "||" in test else test)
             body.put(f"{word}if ({' && '.join(conditions)})" if conditions else "else")
             body.put(f"    {name}({height}, {columns}, {rest});")
+            word = "else "
 
 
 # -- where K of a product of floats is cut into blocks or slices (`gemm_walk.Cut`), and why --------

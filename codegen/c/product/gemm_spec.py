@@ -18,6 +18,7 @@ All layouts follow that of floats: panels of 32 columns (16 for doubles), a row 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ import numpy as np
 from fxlite.codegen.c.tiles.library import constant
 from fxlite.codegen.kernel.builder import Pointer, Size, bare, smaller
 from fxlite.codegen.kernel.text import atom
-from fxlite.scalar.index import Index
+from fxlite.scalar.index import Index, product
 
 if TYPE_CHECKING:
     from fxlite.codegen.c.render.alternatives import Choice
@@ -359,6 +360,18 @@ COLUMN_BYTES, ROW_BYTES = 64, 256
 """Bytes of a row, for each column of B and for each row of A beyond two, from which that holds (measured)."""
 
 
+def is_shared(spec: GemmSpec) -> bool:
+    """Whether all matrices of a batch are multiplied by the same right operand, which is not packed yet."""
+    if not spec.batch or not isinstance(spec.b, Operand):
+        return False
+    return not {name for name, _ in spec.batch}.intersection(re.findall(r"\w+", bare(spec.b.offset)))
+
+
+def rows_by_b(spec: GemmSpec) -> Index:
+    """The number of A's rows that are multiplied by one B: packing it takes as long whatever their number."""
+    return spec.m * product(extent for _, extent in spec.batch) if is_shared(spec) else spec.m
+
+
 def multiplies_rows(spec: GemmSpec) -> bool:
     """Whether elements are known to be dot products of rows along k (`tiles/dots.h`): A's rows are read in place, and
     so are B's if they lie along k; otherwise columns of B are packed as rows."""
@@ -374,7 +387,8 @@ def when_by_rows(spec: GemmSpec) -> bool | str:
         return False
     ways = [] if at_most(spec.m, 1) else [_are_few(spec.n, spec.k // (COLUMN_BYTES // item))]
     if b.row_stride == 1 and b.col_stride != 1:
-        ways.append(_are_few(spec.m, spec.k // (ROW_BYTES // item) + 2))
+        limit = spec.k // (ROW_BYTES // item) + 2
+        ways.append(_are_few(spec.m, limit) and _are_few(rows_by_b(spec), limit))
     unknown = [way for way in ways if isinstance(way, str)]
     return True in ways or " || ".join(dict.fromkeys(unknown)) or False
 
@@ -424,9 +438,10 @@ def when_by_strips(spec: GemmSpec) -> bool | str:
         return False
     if spec.b.col_stride != 1 or not _fills_vectors(spec):
         return False
-    if spec.m.constant is None and not Index.of(FEW_STRIP_ROWS) < spec.m:
-        return f"{bare(spec.m)} <= {FEW_STRIP_ROWS}"
-    return at_most(spec.m, STRIP_ROWS)
+    rows = rows_by_b(spec)
+    if rows.constant is not None or Index.of(FEW_STRIP_ROWS) < spec.m:
+        return at_most(rows, STRIP_ROWS)
+    return f"{bare(rows)} <= {FEW_STRIP_ROWS}"
 
 
 def plan_of_turned(spec: GemmSpec) -> str:

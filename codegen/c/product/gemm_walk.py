@@ -376,10 +376,15 @@ class Product:
         return replace(at, column_0=column_0, columns=self.body.let("columns", columns, "int"))
 
     def in_tile(self, at: Place, tile: Index) -> Place:
-        """The place with the rows of a tile; tiles differ in height by at most one row, or by whole 16 rows."""
+        """The place with the rows of a tile; tiles differ in height by at most one row, or by whole 16 rows. If the
+        number of rows is not known, and whole tiles are finished in registers, all tiles but the last one are whole."""
         m, let = self.base.m, self.body.let
         if self.one_tile:
             return replace(at, tile=tile, row_0=_ZERO, rows=m)
+        if self.in_registers and m.constant is None:
+            whole = symbol(self.kind.rows)
+            row_0 = let("row_0", tile * whole, like=m)
+            return replace(at, tile=tile, row_0=row_0, rows=let("rows", smaller(whole, m - row_0), "int", m))
         if self.kind.rows == "TILE_ROWS":
             row_0 = let("row_0", tile * m // self.row_tiles, like=m)
             after = (tile + 1) * m // self.row_tiles

@@ -75,12 +75,13 @@ def render_gemm_node(
     """A product of two matrices, or batches of them. ``parts`` is the number of bf16 into which an operand of
     a product with a weight is split; 0 if it stays as it is."""
     c, p, emitter = matched_product(group, locations)
-    if not parts and _is_better_transposed(c, p):
+    by_name = {buffer_name(weight): weight for weight in weights}
+    if not parts and _is_better_transposed(c, p, p.b.buffer in by_name):
         assert p.m is not None
         p = replace(p, a=p.b, b=p.a, m=p.n, n=p.m)
     m, n, k = p.m, p.n, p.k
     packed: Packed = {}
-    weight = next((w for w in weights if buffer_name(w) == p.b.buffer), None)
+    weight = by_name.get(p.b.buffer)
     ctype = c.anchor.type.dtype.c_name
     bf16 = ""
     if weight is not None and not (expr.free_variables(p.b) - {k, n}):
@@ -126,16 +127,25 @@ def render_gemm_node(
     return template_function(name, rendered, parameters, packed, gemm_decisions(spec, copies_a(spec)))
 
 
-def _is_better_transposed(c: Contraction, p: MatrixProduct) -> bool:
-    """Whether rows of the left operand, which are in many pieces, would have to be copied, though its columns are rows
-    of the transposed product: if that is stored row by row, as of ``(x.T @ w).T``, or if the other matrix, which is
-    then read in place or packed row by row, has few columns."""
+def _is_better_transposed(c: Contraction, p: MatrixProduct, is_weight: bool) -> bool:
+    """Whether the transposed product is faster: if its results are stored row by row, as of ``(x @ w).T``, and to store
+    them takes longer than to read its operands, or these are read in place; or if rows of the left operand, which are
+    in many pieces, would have to be copied, though its columns are rows of the transposed product, and the other
+    matrix, which is then read in place or packed row by row, has few columns. ``is_weight`` says whether the right
+    operand can be packed at compile time."""
     if p.m is None:
         return False
     left = address(p.a, c.buffer(p.a.buffer))
+    is_stored = is_innermost(p.m, p.store, p.output) and not at_most(p.m.extent, FEW_STORED)
+    known = p.m.extent.constant
+    if is_stored and at_most(p.k.extent, FEW_STEPS // 3 if known is None else min(known, FEW_STEPS)):
+        return True
+    right = address(p.b, c.buffer(p.b.buffer))
+    if is_stored and not is_weight and right.coefficient(p.k) == 1:
+        return True
     if left.coefficient(p.m) != 1 or left.coefficient(p.k) == 1:
         return False
-    if is_innermost(p.m, p.store, p.output) and not at_most(p.m.extent, FEW_STORED):
+    if is_stored:
         return True
     if at_most(p.n.extent, STRIP_ROWS):
         return True

@@ -13,10 +13,62 @@ struct linear_norm_gelu_values {
     float *linear;
 };
 
+/* A tile of the function below: sums are finished in registers, and stored. */
+TILE_INLINE
+static void k0_linear_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
+                           const float *a_tile, int64_t a_row, const float *b_tile,
+                           struct ahead ahead, const float *restrict x,
+                           const float *restrict weight_packed, float *restrict linear, int64_t B)
+{
+    (void)x, (void)weight_packed, (void)B;
+    #pragma GCC unroll 4
+    for (int first = 0; first < columns; first += 2*float_lanes) {
+        const int vectors = columns - first > float_lanes ? 2 : 1;
+        float_vec sums[TILE_ROWS][2];
+        sum_rows_float_vec(rows, vectors, 1, 16, a_tile, a_row, b_tile + first, 32, ahead, sums);
+        #pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            const int count = columns - first - v*float_lanes;
+            const int64_t column = column_0 + first + v*float_lanes;
+            #pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                const int64_t row = row_0 + i;
+                const float_vec sum = sums[i][v];
+                store_float(&linear[row*32 + column], sum, count);
+            }
+        }
+    }
+}
+
+TILE_FUNCTION
+static void k0_linear_tile(int rows, int columns, int64_t row_0, int64_t column_0,
+                           const float *a_tile, int64_t a_row, const float *b_tile,
+                           struct ahead ahead, const float *restrict x,
+                           const float *restrict weight_packed, float *restrict linear, int64_t B)
+{
+    if (rows == TILE_ROWS)
+        k0_linear_sums(TILE_ROWS, 32, row_0, column_0, a_tile, a_row, b_tile, ahead, x,
+            weight_packed, linear, B);
+    else {
+        float tile[TILE_ROWS*32];
+        multiply_tile_float(rows, columns, 16, a_tile, a_row, b_tile, tile);
+        for (int64_t j = 0; j < columns; j += float_lanes) {
+            const int count = (int)(columns - j);
+            const int64_t column = column_0 + j;
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t row = row_0 + i;
+                const float_vec sum = *(const float_vec *)&tile[i*32 + j];
+                store_float(&linear[row*32 + column], sum, count);
+            }
+        }
+    }
+}
+
 /* linear: f32[B,32] = linear
  * program.py:1
  * m = B, n = 32, k = 16; tiles of TILE_ROWS x 32.
- * The weight is packed, in panels of 32 columns. */
+ * The weight is packed, in panels of 32 columns.
+ * K is short: the epilogue runs in the registers of a tile. */
 static void k0_linear(const float *restrict x, const float *restrict weight_packed,
                       float *restrict linear, int64_t B, int n_threads)
 {
@@ -28,20 +80,13 @@ static void k0_linear(const float *restrict x, const float *restrict weight_pack
         const float *const b_panel = weight_packed;
         for (int64_t tile_index = row_block*row_tiles / row_blocks;
              tile_index < (row_block + 1)*row_tiles / row_blocks; ++tile_index) {
-            const int64_t row_0 = tile_index*B / row_tiles;
-            const int rows = (int)((tile_index + 1)*B / row_tiles - row_0);
-            float tile[TILE_ROWS*32];
+            const int64_t row_0 = TILE_ROWS*tile_index;
+            const int rows = (int)fx_min(TILE_ROWS, B - row_0);
             const struct ahead ahead = part_ahead(b_panel + 512, 16, 128,
                 tile_index - row_block*row_tiles / row_blocks,
                 (row_tiles + row_blocks - 1) / row_blocks);
-            multiply_next_float(rows, 32, 16, x + row_0*16, 16, b_panel, ahead, 0, tile);
-            for (int64_t i = 0; i < rows; ++i) {
-                const int64_t row = row_0 + i;
-                #pragma omp simd
-                for (int64_t j = 0; j < 32; ++j) {
-                    linear[row*32 + j] = tile[i*32 + j];
-                }
-            }
+            k0_linear_tile(rows, 32, row_0, 0, x + row_0*16, 16, b_panel, ahead, x, weight_packed,
+                linear, B);
         }
     }
 }
