@@ -186,7 +186,7 @@ class Nest:
         """Add the loops of a reduction."""
         reduced, kept = node, self.kept.get(id(node))
         if self.shapes and kept is None:
-            reduced = self._ascending(joined(_as_in_memory(self._ascending(node))[0], self.shapes))
+            reduced = self._in_order(self._ascending(node))
         elif self.shapes and kept is not None:  # where operands are stored, the reduced variables say
             reduced, at = _as_in_memory(node, kept[1])
             self.kept[id(reduced)] = kept = kept[0], at
@@ -249,6 +249,21 @@ class Nest:
         self.depths.update(inner.depths)
         self._remember(node, result, level)
         return result
+
+    def _in_order(self, node: Reduction) -> Reduction:
+        """A reduction whose variables run in the order of memory. If the last of them is short and the one before it
+        steps but a few elements, as over the few channels of pixels, that one is the last."""
+        node = self._ascending(joined(_as_in_memory(node)[0], self.shapes))
+        *outer, last = node.variables
+        if not outer or COMBINATIONS[node.kind].positions or (last.extent.constant or SHORT) >= SHORT:
+            return node
+        row = outer.pop()
+        loads = [n for n in expr.walk(node.body) if isinstance(n, Load) and n.index]
+        steps = [step if step is None else step.constant for step in (self.place(n).coefficient(row) for n in loads)]
+        is_near = any(steps) and all(step is not None and abs(step) <= MOST_APART for step in steps)
+        if not is_near or (row.extent.constant or SHORT) < SHORT or row in last.extent.variables():
+            return node
+        return replace(node, variables=(*outer, last, row))
 
     def _ascending(self, node: Reduction) -> Reduction:
         """A reduction with those variables reversed along which all is read backwards, unless positions are asked
@@ -697,7 +712,7 @@ def _is_searched_twice(node: Reduction, nest: Nest) -> bool:
     count = product(v.extent for v in node.variables).constant
     if _is_divisible(node, nest):
         return (count or LANES * 2) >= LANES * 2
-    in_order, _ = _as_in_memory(Reduction(dtype, "max", node.variables, node.body))
+    in_order = nest._in_order(Reduction(dtype, "max", node.variables, node.body))
     along = in_order.variables[-1]
     loads = [n for n in expr.walk(in_order.body) if isinstance(n, Load) and n.index]
     steps = [step.constant or 0 for n in loads if (step := nest.place(n).coefficient(along)) is not None]
