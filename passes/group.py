@@ -145,6 +145,8 @@ MOST_STEPS = 6
 _OF_PLACES = ("creation", "pointwise", "view")
 #: Rows, and elements of a row, from which a reduction of rows gets loops of its own beside another one.
 FEW_ROWS = 8
+#: The fewest columns of a product whose sums are added to side by side, if there are as many terms.
+FEW_COLUMNS = 16
 #: Bytes after which addresses share the lines of a first-level cache.
 PAGE = 4096
 #: Fewer elements are not copied into another order before they are reduced.
@@ -570,6 +572,8 @@ class _Grouping:
                 return True  # its elements are computed from their position
             if _reduces_columns(node, found) and not self._is_side_by_side(node, found):
                 return False
+            if self._is_computed_again(node, found):
+                return False
             if self._is_factor(node, found, indices):
                 return False
             is_in_place = node.target.kind == "view" and all(n.op != "call_function" for n in node.all_input_nodes)
@@ -622,7 +626,9 @@ class _Grouping:
             return any(count >= FEW_ROWS for count in counts.values())
         terms = {p: Index.of(p.args[0].type.shape[-1]).constant or 0 for p in products}
         is_read_often = any(count >= max(FEW_ROWS, terms[p] // FEW_ROWS) for p, count in counts.items())
-        return is_read_often and _is_across(node, indices, found.space[-1])
+        along = found.space[-1]
+        is_wide = (along.extent.constant or FEW_COLUMNS) >= min(FEW_COLUMNS, *terms.values())
+        return is_read_often and is_wide and _is_across(node, indices, along)
 
     def _is_side_by_side(self, node: Node, found: Group) -> bool:
         """True if rows of the view are short and what is reduced takes long to compute: then a kernel computes many of
@@ -632,6 +638,15 @@ class _Grouping:
             return False
         reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
         return any(m.target.kind == "pointwise" and self._is_expensive(m) for m in reduced.intersection(found.members))
+
+    def _is_computed_again(self, node: Node, found: Group) -> bool:
+        """True if a reduction in the group reads joined axes of the node in the order of memory, and results do not:
+        what is reduced, which takes long to compute, would be computed once for each."""
+        reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
+        if _has_few_elements(node) or not any(m in found.members and self._is_expensive(m) for m in reduced):
+            return False
+        indices = found.reads[node]
+        return len(indices) > 1 and node.target.kind == "view" and any(_turns_rows(node, i) for i in indices)
 
     def _is_left(self, node: Node, found: Group) -> bool:
         """True if the first operand of the group's contraction is this node, seen through views."""
@@ -762,6 +777,19 @@ def _breaks_rows(node: Node, index: MultiIndex) -> bool:
     """True if adjacent elements along the last axis of a view are not adjacent in the value it views."""
     inner = index[-1].variables() if index else frozenset[Atom]()
     return not all(at and inner <= at[-1].variables() for at in _reads_of(node, index))
+
+
+def _turns_rows(node: Node, index: MultiIndex) -> bool:
+    """True if a row of the view is made of whole rows of what is viewed, which are not read one after the other, as of
+    an image whose channels are moved to the front and whose axes are then joined."""
+    rows = [v for v in (index[-1].variables() if index else ()) if isinstance(v, Var)]
+    for at in _reads_of(node, index):
+        place = flatten(at, node.args[0].type.shape)
+        for row in rows:
+            step = place.substitute({row: Index.of(1)}) - place.substitute({row: Index.of(0)})
+            if at and row in at[-1].variables() and step != 1:
+                return True
+    return False
 
 
 def _reduces_columns(node: Node, found: Group) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import fxlite as fx
 from fxlite import nn, ops, passes
 from fxlite.codegen.c.emit import emit
+from fxlite.nn import functional as F
 from fxlite.passes.group import group
 from tests.codegen.compiling import c_file, emitted
 from tests.oracle import agree, agree_on_all
@@ -269,6 +270,18 @@ def test_rows_of_joined_axes_are_not_stored_before_they_are_reduced() -> None:
     agree(norm, np.random.default_rng(1).standard_normal((512, 256)).astype("f4"))
     text = c_file(norm, x="f32[512,256]")
     assert len(re.findall(r"^static void k\d", text, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(("program", "kernels"), [(F.softmax, 2), (lambda x, axis: x - x.max(axis, keepdims=True), 1)])
+def test_rows_of_moved_channels_are_copied_if_their_terms_are_costly(program: Any, kernels: int) -> None:
+    """A reduction reads them in the order of memory, and the result is in another: exponentials would be computed for
+    each, and with far loads."""
+
+    def moved(x: Any) -> Any:
+        return program(x.transpose(0, 3, 1, 2).reshape(4, -1), 1)
+
+    assert len(fx.compile(moved, x="f64[4,5,64,16]").kernels) == kernels
+    agree(moved, np.random.default_rng(0).standard_normal((4, 5, 64, 16)))
 
 
 @pytest.mark.parametrize(
