@@ -63,7 +63,7 @@ from fxlite.passes.rules.fuse_conv_bn import fuse_conv_bn, fuse_conv_bn_eval, fu
 from fxlite.passes.rules.loop_invariants import loop_invariants
 from fxlite.passes.rules.merge_convolutions import merge_convolutions
 from fxlite.passes.rules.merge_linears import merge_linears, merge_steps
-from fxlite.passes.rules.products import complex_products, promote_operands
+from fxlite.passes.rules.products import complex_products, promote_operands, transposed_products
 from fxlite.passes.rules.redundant import CSEPass, cse, dce, get_CSE_banned_ops, remove_dropout
 from fxlite.passes.rules.separate_axes import separate_axes
 from fxlite.passes.rules.simplify import simplify
@@ -95,7 +95,8 @@ __all__ += ["CSEPass", "cast_floats", "channels_last", "const_fold", "cse", "dce
 __all__ += ["fuse_conv_bn", "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_CSE_banned_ops", "loop_invariants"]
 __all__ += ["merge_linears", "merge_steps", "quantize_dynamic", "quantize_weights", "remove_dropout", "simplify"]
 __all__ += ["separate_axes", "split_const_subgraphs", "store_bf16", "sub_pixel", "unfold_convolutions"]
-__all__ += ["complex_products", "merge_convolutions", "promote_operands", "vectorize_loops"]
+__all__ += ["complex_products", "merge_convolutions", "promote_operands", "transposed_products"]
+__all__ += ["vectorize_loops"]
 # parts of a program
 __all__ += ["CapabilityBasedPartitioner", "OpSupports", "OperatorSupport", "OperatorSupportBase", "Partition"]
 __all__ += ["SourcePartition", "any_chain", "chain", "check_subgraphs_connected", "create_op_support"]

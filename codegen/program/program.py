@@ -63,6 +63,7 @@ def standard_passes(
         decompose,
         passes.simplify,
         passes.vectorize_loops,
+        passes.transposed_products,
         passes.simplify,
         *([passes.fuse_attention, decompose, passes.simplify] if keep else []),
         passes.promote_operands,

@@ -81,6 +81,7 @@ from fxlite.base.errors import ArgumentError, did_you_mean
 from fxlite.base.state import paused_gc
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
+from fxlite.graph.node import map_aggregate
 from fxlite.ops.op import Op, lookup
 from fxlite.passes.base import Pass, PassError, enter
 from fxlite.passes.ledger import Refusal, add_refusals, refusal
@@ -289,7 +290,7 @@ _SHOWN = 10  # nodes in an explanation
 
 
 class Call:
-    """A call to make in place of a node: ``Call("reshape", x, shape=(2, 3))``."""
+    """A call to make in place of a node: ``Call("reshape", x, shape=(2, 3))``. What it reads may be calls, too."""
 
     def __init__(self, op: str, *args: Any, **kwargs: Any) -> None:
         named = lookup(op)
@@ -335,11 +336,17 @@ class NodeRule(AnyRule):
         inputs, made = node.all_input_nodes, list[Node]()
         if isinstance(found, Call):
             graph = node.graph
+
+            def inserted(value: Any) -> Any:
+                if not isinstance(value, Call):
+                    return value
+                new = graph.call_op(value.op, map_aggregate(value.args, inserted), value.kwargs)
+                new.meta["from"] = ((self.name, node.name), *(node._meta or {}).get("from", ()))
+                made.append(new)
+                return new
+
             with graph.inserting_before(node), graph.with_origin(node):
-                new = graph.call_op(found.op, found.args, found.kwargs)
-            new.meta["from"] = ((self.name, node.name), *(node._meta or {}).get("from", ()))
-            made.append(new)
-            found = new
+                found = inserted(found)
         rewriter.replace_node(node, found, made)
         return Fired(inputs, made)
 

@@ -1,4 +1,5 @@
-"""Products for which there are fast kernels, in place of others: of operands of one dtype, and of real matrices.
+"""Products for which there are fast kernels, in place of others: of operands of one dtype, of real matrices, and stored
+by rows.
 
 `promote_operands`. Before::
 
@@ -24,6 +25,19 @@ After (shortened)::
     complex: c64[M,N] = ops.complex(matmul[:, :N], matmul[:, N:])
 
 This is the four real products of the definition, computed by one fast kernel.
+
+`transposed_products`. Before::
+
+    matmul: i64[M,N] = x @ y
+    permute: i64[N,M] = ops.permute(matmul, (1, 0))
+
+After::
+
+    permute: i64[N,K] = ops.permute(y, (1, 0))
+    permute_1: i64[K,M] = ops.permute(x, (1, 0))
+    matmul: i64[N,M] = permute @ permute_1
+
+Integers have no template, whose tiles may be stored in columns: rows of the result are then sums of rows.
 """
 
 from __future__ import annotations
@@ -35,6 +49,7 @@ from fxlite import ops
 from fxlite.graph.graph import Node
 from fxlite.graph.graph_module import GraphModule
 from fxlite.passes.base import graph_pass, refuse
+from fxlite.passes.rewrite.rule import Answer, Call, is_call, node_rule
 from fxlite.passes.rules.decompose import replace_each
 from fxlite.types import dtypes, shapes
 from fxlite.types.tensor_type import TensorType
@@ -142,3 +157,28 @@ def _by_parts(given: Mapping[str, Any]) -> Any:
 
 complex_products.example(lambda x, y: x @ y, "one product of parts", x="c64[B,8]", y="c64[8,8]")
 complex_products.counterexample(lambda x, y: x @ y, "too small to pay", x="c64[2,8]", y="c64[8,8]")
+
+
+# -- transposed results ----------------------------------------------------------------------------
+@node_rule("permute")
+def transposed_products(node: Node) -> Answer:
+    """A transposed product of integers is the product of the transposed operands, in reverse order.
+
+    Left alone: products that something else reads, too, and those of floats, which have a kernel for each order."""
+    product, axes = node.args[0], list(node.kwargs["axes"])
+    if not is_call(product, "matmul") or len(product.users) > 1 or product.type.dtype.is_inexact:
+        return None
+    ranks = [operand.type.rank for operand in product.args if isinstance(operand, Node)]
+    if len(ranks) < 2 or min(ranks) < 2 or axes != _swapped(len(axes)):
+        return None
+    y, x = (Call("permute", v, axes=tuple(_swapped(v.type.rank))) for v in product.args)
+    return Call("matmul", x, y)
+
+
+transposed_products.example(lambda x, y: (x @ y).T, "its rows are sums of rows", x="i64[B,8]", y="i64[8,4]")
+transposed_products.counterexample(lambda x, y: (x @ y).T, "floats have a template", x="f32[B,8]", y="f32[8,4]")
+
+
+def _swapped(rank: int) -> list[int]:
+    """Axes, the last two of which change places."""
+    return [*range(rank - 2), rank - 1, rank - 2]

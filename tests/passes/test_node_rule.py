@@ -126,6 +126,22 @@ def test_a_reader_that_goes_lets_a_pattern_match() -> None:
     assert ops_of(RuleSet([log_of_exp, nothing_left])(trace(shared))) == ["tanh"]
 
 
+def test_calls_of_calls() -> None:
+    """What an answer reads may be calls, in a tuple, too."""
+
+    @node_rule("sub", register=False)
+    def joined(node: fx.Node) -> Answer:
+        a, b = node.args
+        return Call("sum", Call("stack", (a, Call("neg", b)), axis=0), axis=0)
+
+    gm = trace(lambda x: np.exp(x) - x)
+    done = joined(gm)
+    assert ops_of(done) == ["exp", "neg", "stack", "sum"]
+    done.graph.lint()
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")
+    np.testing.assert_allclose(fx.Interpreter(done).run(x), np.exp(x) - x, rtol=1e-6)
+
+
 def test_explain() -> None:
     gm = trace(lambda x: F.relu(np.square(x)) + F.relu(np.exp(x)) + np.abs(x))
     text = str(of_exp.explain(gm))

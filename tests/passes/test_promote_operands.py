@@ -85,3 +85,32 @@ def test_constants_of_many_ways_are_found_at_once() -> None:
 def test_wider_products_of_integers_stay() -> None:
     gm = fx.symbolic_trace(lambda x, y: fx.ops.cast(x, "i32") @ y, x="i8[9,9]", y="i32[9,9]")
     assert passes.promote_operands(gm).code == gm.code
+
+
+@pytest.mark.parametrize(
+    ("program", "permutes"),
+    [
+        (lambda x, y: (x @ y).swapaxes(-1, -2), 2),
+        (lambda x, y: (x.reshape(2, 20, 9).swapaxes(-1, -2) @ y).swapaxes(-1, -2), 1),
+        (lambda x, y: np.einsum("...k,kn->n...", x[0], y[0]), 2),
+        (lambda x, y: (x @ y).swapaxes(0, 1), 0),
+    ],
+)
+def test_transposed_products(program: Any, permutes: int) -> None:
+    """Of integers they are products of the transposed operands; of floats they stay."""
+    rng = np.random.default_rng(0)
+    for dtype in (np.int64, np.uint8, np.bool_, np.float32):
+        x, y = (rng.integers(0, 255, shape).astype(dtype) for shape in ((2, 9, 20), (2, 20, 30)))
+        gm = passes.decompose(fx.symbolic_trace(program, x, y))
+        done = passes.simplify(passes.transposed_products(gm))
+        if dtype is np.float32:
+            assert ops_of(done) == ops_of(passes.simplify(gm))
+        elif permutes:
+            assert ops_of(done)[-1] == "matmul" and ops_of(done).count("permute") == permutes
+        agree(program, x, y)
+
+
+def test_a_product_that_others_read_is_not_transposed() -> None:
+    gm = fx.symbolic_trace(lambda x, y: ((x @ y).T, (x @ y).sum()), "i64[9,20]", "i64[20,30]")
+    gm = passes.cse(gm)
+    assert ops_of(passes.transposed_products(gm)) == ops_of(gm)
