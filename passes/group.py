@@ -626,9 +626,11 @@ class _Grouping:
             return any(count >= FEW_ROWS for count in counts.values())
         terms = {p: Index.of(p.args[0].type.shape[-1]).constant or 0 for p in products}
         is_read_often = any(count >= max(FEW_ROWS, terms[p] // FEW_ROWS) for p, count in counts.items())
+        if not is_read_often or not found.space:
+            return False
         along = found.space[-1]
         is_wide = (along.extent.constant or FEW_COLUMNS) >= min(FEW_COLUMNS, *terms.values())
-        return is_read_often and is_wide and _is_across(node, indices, along)
+        return is_wide and _is_across(node, indices, along)
 
     def _is_side_by_side(self, node: Node, found: Group) -> bool:
         """True if rows of the view are short and what is reduced takes long to compute: then a kernel computes many of
@@ -677,7 +679,7 @@ def _is_strided(node: Node, indices: Iterable[MultiIndex]) -> bool:
 
 def _is_across(node: Node, indices: Iterable[MultiIndex], along: Var) -> bool:
     """True if a copy of the view would be adjacent along the variable and what it views is not."""
-    places = _places_of(node, [index for index in indices if index[-1].coefficient(along) == Index.of(1)])
+    places = _places_of(node, [i for i in indices if i and i[-1].coefficient(along) == Index.of(1)])
     return any(place.coefficient(along) not in (Index.of(1), Index.of(-1)) for place in places or ())
 
 
@@ -783,13 +785,16 @@ def _turns_rows(node: Node, index: MultiIndex) -> bool:
     """True if a row of the view is made of whole rows of what is viewed, which are not read one after the other, as of
     an image whose channels are moved to the front and whose axes are then joined."""
     rows = [v for v in (index[-1].variables() if index else ()) if isinstance(v, Var)]
-    for at in _reads_of(node, index):
-        place = flatten(at, node.args[0].type.shape)
-        for row in rows:
-            step = place.substitute({row: Index.of(1)}) - place.substitute({row: Index.of(0)})
-            if at and row in at[-1].variables() and step != 1:
-                return True
-    return False
+    found = list[bool]()
+
+    def on_read(read: Node, at: MultiIndex) -> Expr:
+        place, own = flatten(at, read.type.shape), at[-1].variables() if at else ()
+        steps = (place.substitute({v: Index.of(1)}) - place.substitute({v: Index.of(0)}) for v in rows if v in own)
+        found.append(any(step != 1 for step in steps))
+        return Load(read.type.dtype, read.name, at)
+
+    element_of(node, index, on_read)
+    return any(found)
 
 
 def _reduces_columns(node: Node, found: Group) -> bool:
