@@ -25,6 +25,7 @@ from fxlite.codegen.kernel.sums import (
     PAGE,
     ROWS,
     Columns,
+    Joined,
     are_repeatable,
     is_long,
     is_product,
@@ -153,6 +154,7 @@ def _rows_of(
     if window is None or (checks and (window.column is not None or window.bounds)):
         return None
     kind = "parallel" if len(space) == 1 else "serial"  # of the loop over the parts of a row
+    follow = bool(window.rows) and _follow_each_other(window.body, window.rows[-1], along, shapes)
 
     def stored(place: Index, total: Expr) -> Stmt:
         return move(Store(output, store, expr.replaced(value, reduction, total)), {along: place})
@@ -167,9 +169,8 @@ def _rows_of(
             where = expr.substitute_index(expr.both(*window.row_conditions), env)
             return [*here, If(where, (loop,)) if window.row_conditions else loop]
 
-        sums = sum_of_rows(
-            window.rows, along, window.body, computed, stored, kind, of_row if checks or window.row_conditions else None
-        )
+        of_rows = of_row if checks or window.row_conditions else None
+        sums = sum_of_rows(window.rows, along, window.body, computed, stored, kind, of_rows, are_adjacent=follow)
         return _around(space, sums)
     if COMBINATIONS[reduction.kind].positions:
         if checks or window.column is not None or window.row_conditions or window.bounds:
@@ -191,10 +192,22 @@ def _rows_of(
         elements = [(body, []) for body, _ in elements]
     statements = [
         *_at_the_edge(window, along, Index.of(0), begin, stored),
-        *_inside(window, elements, along, begin, end, stored, kind, checks),
+        *_inside(window, elements, along, begin, end, stored, kind, checks, follow),
         *_at_the_edge(window, along, end, along.extent, stored),
     ]
     return [*named, *_around(space, statements)]
+
+
+def _follow_each_other(body: Expr, row: Var, along: Var, shapes: Mapping[str, MultiIndex]) -> bool:
+    """Whether each row that is read begins in memory where the one before it ends."""
+    loads = [n for n in expr.walk(body) if isinstance(n, Load)]
+    if any(n.guard is not None or expr.run_time_values(n.index) for n in loads) or any(
+        isinstance(n, IndexValue) for n in expr.walk(body)
+    ):
+        return False
+    places = [flatten(n.index, shapes[n.buffer]) for n in loads if n.index]
+    steps = [(place.coefficient(row), place.coefficient(along)) for place in places]
+    return bool(steps) and all(r is not None and c is not None and r == c * along.extent for r, c in steps)
 
 
 def _checks_before(reduction: Reduction, along: Var) -> tuple[list[Let], Reduction]:
@@ -270,9 +283,10 @@ def _inside(
     stored: _Stored,
     kind_of_turns: str,
     checks: Sequence[Let],
+    follow: bool,
 ) -> list[Stmt]:
     """The results whose windows lie inside the image: many at once, with one element of each window added to the
-    totals after another."""
+    totals after another. ``follow`` says that each row begins in memory where the one before it ends."""
     if last <= first:
         return []
     kind, dtype = window.reduction.kind, window.reduction.body.dtype.compute
@@ -304,17 +318,38 @@ def _inside(
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
     start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.places, columns.used)
+    joined: Joined | None = None
     if several:
         *outer, rows = window.rows
         body = elements[0][0]
+        joined = Joined.of(columns, along) if follow else None
 
         def of_rows(places: Sequence[Index]) -> list[Stmt]:
             return [row([step(expr.substitute_index(body, {rows: place})) for place in places])]
 
+        def of_joined(lane: Index, place: Index) -> Stmt:
+            there = {along: lane % along.extent, rows: place + lane // along.extent}
+            total = Local(dtype, totals.name, (lane,))
+            return Assign(total, combine(kind, total, expr.substitute_index(body, there)))
+
+        short, begin, left = (
+            joined.rows(Index.of(0), rows.extent, of_joined) if joined else ([], Index.of(0), rows.extent)
+        )
         is_kept = kind_of_turns != "parallel" and is_product(body, along, window.rows)
-        steps = _loops(outer, columns.rows(Index.of(0), rows.extent, dtype, of_rows, is_kept))
+        steps = _loops(outer, [*short, *columns.rows(begin, left, dtype, of_rows, is_kept)])
     else:
         steps = _rows(window, [row([step(body)], bounds) for body, bounds in elements], checks)
+    if joined is not None:
+        start = Alloc(totals.name, dtype, neutral(kind, dtype), joined.places, joined.used)
+        part, lane = expr.fresh_var(joined.together - 1), expr.fresh_var(columns.count, "lane")
+        total, other = (
+            Local(dtype, totals.name, (place,))
+            for place in (Index.of(lane), (Index.of(part) + 1) * columns.count + lane)
+        )
+        both = For(lane, (Assign(total, combine(kind, total, other)),), "lanes")
+        return columns.loop(
+            [joined.setup, start, *steps, For(part, (both,)), *columns.every(all_columns(stored))], kind_of_turns
+        )
     return columns.loop([start, *steps, *columns.every(all_columns(stored))], kind_of_turns)
 
 

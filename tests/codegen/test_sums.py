@@ -490,6 +490,32 @@ def test_a_reduction_of_one_value_is_that_value() -> None:
     )
 
 
+def _of_columns(x: Any, y: Any) -> Any:
+    return x.sum(0), x.max(0), (x * x - x).mean(0), (x > 1).any(0), (x + y).sum(0), (x + np.arange(x.shape[1])).min(0)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1"])
+def test_short_rows_of_unknown_size_are_combined_several_at_a_time(dtype: str) -> None:
+    """As if eight of them were one row, if each begins where the one before it ends, and nothing else of their size is
+    read with each."""
+    rng = np.random.default_rng(0)
+    name = fx.TensorType((1,), np.dtype(dtype)).dtype
+    for rows, columns in itertools.product((1, 7, 8, 97, 200), (1, 2, 17, 64, 65)):
+        x, y = (rng.normal(size=size).astype(dtype) * 9 for size in ((rows, columns), (columns,)))
+        x[rows // 2, columns // 2] = 77
+        rungs = ("graph", "kernel", "c") if rows == 97 else ("c",)
+        agree(_of_columns, x.astype(dtype), y.astype(dtype), types=[f"{name}[M,N]", f"{name}[N]"], rungs=rungs)
+    three = rng.normal(size=(3, 40, 5)).astype("f4")
+    agree(lambda x: (x.sum(1), x.max(1), x.sum((0, 1))), three, types=["f32[B,M,N]"])
+    agree(lambda x: (x[:, :3].sum(0), x[:, 1:].max(0), x.T[::2].sum(1)), three[0], types=["f32[M,N]"])
+
+
+def test_which_short_rows_are_combined() -> None:
+    for program, count in ((lambda x: x.sum(0), 1), (lambda x: x.max(0), 1), (lambda x: x[:, 1:].sum(0), 0)):
+        assert c_file(program, x="f32[M,N]").count("<= 64 ? 8 : 1") == count
+    assert "? 8 : 1" not in c_file(lambda x: x.sum(0), x="f32[M,3]")
+
+
 def test_rows_of_several_axes_are_combined() -> None:
     """The largest and the smallest of a middle axis: rows are what follows it, however short the last axis is."""
     x = np.random.default_rng(1).standard_normal((5, 70, 7, 16, 2)).astype("f4")
