@@ -553,9 +553,12 @@ class _Grouping:
             return False
         if not _only_elementwise(found):
             return False
-        if invert(indices[0], found.space, node.type) is None:
+        inverse = invert(indices[0], found.space, node.type)
+        if inverse is None:
             return False
         if node.target.is_matrix_product and _stores_columns(indices[0], found):
+            return False
+        if node.target.is_convolution and _weaves_rows(node, inverse, found):
             return False
         found.anchor = node
         return True
@@ -756,6 +759,17 @@ def _stores_columns(index: MultiIndex, found: Group) -> bool:
     place = flatten(found.index, type.shape)
     steps = [None if (step := place.coefficient(v)) is None else step.constant for v in along]
     return all(step and step * type.dtype.itemsize % PAGE == 0 for step in steps)
+
+
+def _weaves_rows(node: Node, inverse: tuple[tuple[Var, ...], dict[Var, Index]], found: Group) -> bool:
+    """True if a group would store the pixels of a row between those of others, as where channels become pixels: pixels
+    are then stored one by one, and to weave rows that are stored takes less."""
+    coordinates, loops = inverse
+    is_first = node.arguments.get("layout", "NCHW") == "NCHW"
+    if not is_first or not node.type.dtype.is_float or coordinates[-1].extent == 1:
+        return False
+    place = flatten(tuple(i.substitute(loops) for i in found.index), found.root.type.shape)
+    return all(place.coefficient(coordinates[axis]) != 1 for axis in (1, -1))
 
 
 def _only_elementwise(found: Group) -> bool:

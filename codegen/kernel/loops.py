@@ -66,7 +66,7 @@ def beside(
 ) -> tuple[tuple[Var, ...], list[tuple[MultiIndex, Expr]]]:
     """The last loop with as many elements in each iteration as addresses divide it by, if these are few, as where
     each element of a row is repeated: a vector is then read whole. In each iteration the values are stored."""
-    count = _few_parts(value, space[-1]) if space and not is_guarded(value) else 0
+    count = _few_parts(value, space[-1]) if space else 0
     if not count or (space[-1].extent % count).constant != 0 or is_flat(value, space[-1], shapes):
         return space, [(store, value)]
     loop, found = expr.fresh_var(space[-1].extent // count, "v"), []
@@ -74,7 +74,50 @@ def beside(
         env = {space[-1]: Index.of(loop) * count + place}
         there = tuple(i.substitute(env) for i in store)
         found.append((there, expr.decided(expr.substitute_index(value, env))))
+    if any(is_guarded(element) for _, element in found):
+        return space, [(store, value)]
     return (*space[:-1], loop), found
+
+
+def row_conditions(outer: Sequence[Var], row: Var, value: Expr) -> list[Expr]:
+    """Comparisons on which what is read depends, which are the same for all elements of a row, and without which
+    `beside` could divide its loop, inside the outer ones: for example that the row is none of those between rows that
+    are spread. They are those of all reads, or else one of the first; empty if there are none."""
+    loads = [n for n in expr.walk(value) if isinstance(n, Load) and n.guard is not None]
+    if not loads or not _few_parts(value, row):
+        return []
+    if any(row not in expr.free_variables(n) for n in loads):
+        return []  # it would be read outside of the loop, whether the condition holds or not
+    found: list[dict[tuple[Index, bool], Expr]] = []
+    for load in loads:
+        compared = {key: c for c in expr.conjuncts(load.guard) if (key := _compared(c)) is not None}
+        free = {key: expr.free_variables(c) for key, c in compared.items()}
+        found.append({k: c for k, c in compared.items() if row not in free[k] and not free[k].isdisjoint(outer)})
+    shared = [c for key, c in found[0].items() if all(key in other for other in found)]
+    return shared or next((list(each.values())[:1] for each in found if each), [])
+
+
+def cases(value: Expr, conditions: Sequence[Expr]) -> list[tuple[Expr, Expr]]:
+    """A value where not all of the comparisons of indices hold, and where all do, each behind the condition for it."""
+    compared = [found for c in conditions if (found := _compared(c)) is not None]
+    both = expr.both(*conditions)
+
+    def known(holds: bool, node: Expr) -> Expr:
+        found = _compared(node)
+        if found is None:
+            parts = [] if holds else [_compared(c) for c in expr.conjuncts(node)]
+            return expr.FALSE if len(parts) > 1 and all(c in parts for c in compared) else node
+        if (holds or len(compared) == 1) and found in compared:
+            return expr.TRUE if holds else expr.FALSE
+        difference, is_equality = found
+        if (holds or len(compared) == 1) and not is_equality and (-difference - 1, False) in compared:
+            return expr.FALSE if holds else expr.TRUE
+        return node
+
+    return [
+        (condition, expr.decided(expr.transform(value, functools.partial(known, holds))))
+        for condition, holds in ((expr.apply("logical_not", both), False), (both, True))
+    ]
 
 
 def is_guarded(value: Expr) -> bool:
@@ -98,7 +141,7 @@ def uneven(space: tuple[Var, ...], value: Expr) -> Cut | None:
     if not count or (space[-1].extent.constant or LONG_LOOP * count) < LONG_LOOP * count:
         return None
     left_over = (space[-1].extent % count).constant
-    return Cut(space[-1], (space[-1].extent - left_over,)) if left_over else None
+    return Cut(space[-1], (space[-1].extent - left_over,), are_inside=True) if left_over else None
 
 
 def _few_parts(value: Expr, variable: Var) -> int:
@@ -283,6 +326,8 @@ class Cut:
     variable: Var
     bounds: tuple[Index, ...]
     around: frozenset[Var] = frozenset()
+    are_inside: bool = False
+    """Whether the bounds are known to be inside of the range."""
 
     def named(self) -> tuple[Cut, list[Stmt], dict[Any, Index]]:
         """The same cut with names for values computed from sizes in the bounds; the statements that compute
@@ -300,6 +345,8 @@ class Cut:
     def starts(self) -> list[Index]:
         """Where the parts begin, and where the last one ends."""
         extent = self.variable.extent
+        if self.are_inside:
+            return [Index.of(0), *self.bounds, extent]
         inside = (extremum("max", extremum("min", b, extent), 0) for b in self.bounds)
         return [Index.of(0), *inside, extent]
 

@@ -404,6 +404,13 @@ class Nest:
         inner.variables_of = self.variables_of
         return inner
 
+    def branch(self) -> Nest:
+        """A nest for statements inside all loops that only run under a condition: what they compute is not used by
+        others."""
+        inner = self.within(())
+        inner.levels[-1], inner.bound = [], dict(self.bound)
+        return inner
+
     def add(self, inner: Nest, final: Sequence[Stmt]) -> None:
         """Add the loops of ``inner`` (:meth:`within`), with ``final`` as its innermost statements."""
         depth = len(self.order)

@@ -38,12 +38,14 @@ from fxlite.codegen.kernel.kernel_ir import (
 from fxlite.codegen.kernel.loops import (
     Cut,
     beside,
+    cases,
     collapse,
     cut,
     cut_rows,
     is_guarded,
     is_stored_at_once,
     rename,
+    row_conditions,
     spread,
     turned,
     uneven,
@@ -277,9 +279,23 @@ def fill(
 ) -> None:
     """Put loops over ``space``, which store the value, inside those of ``nest``. If a loop has several cases, each
     becomes a loop of its own: inside the same outer loops if rows are short and can be written at once, otherwise
-    inside separate outer loops, which threads divide and in which sums of rows are computed side by side. The threads
-    of a GPU share one loop."""
-    found = (_cut(space, value) or uneven(space, value)) if nest.lanes else None
+    inside separate outer loops, which threads divide and in which sums of rows are computed side by side. Rows that
+    read something else, depending on a condition, are written by a loop for each case. The threads of a GPU share one
+    loop."""
+    found = _cut(space, value) if nest.lanes else None
+    outer, conditions = nest.within(space[:-1]), list[Expr]()
+    if nest.lanes and found is None and space:
+        conditions = row_conditions(outer.order, space[-1], value)
+    if conditions:
+        outer.is_shared = is_shared
+        for condition, part in cases(value, conditions):
+            case = outer.branch()
+            fill(case, space[-1:], part, store, output, is_shared)
+            outer.levels[-1].append(If(condition, tuple(case.levels[-1])))
+        nest.add(outer, [])
+        return
+    if found is None and nest.lanes:
+        found = uneven(space, value)
     turns = _in_turns(nest, space, value, store, output) if found is None and nest.lanes and not nest.order else []
     for part in turns:
         fill(nest, space, part, store, output, is_shared)
@@ -463,8 +479,11 @@ def _work(body: Sequence[Stmt], named: Mapping[str, Index] = MappingProxyType({}
 
 
 def _excludes(a: Expr, b: Expr) -> bool:
-    """Whether one of two conditions is that a number is less than another, and the other that it is not."""
-    return isinstance(a, Apply) and isinstance(b, Apply) and (a.function, b.function, a.args) == ("lt", "ge", b.args)
+    """Whether one of two conditions is that something holds, or that a number is less than another, and the other that
+    it does not hold."""
+    if not isinstance(a, Apply) or not isinstance(b, Apply):
+        return False
+    return (a.function, b.function, a.args) == ("lt", "ge", b.args) or (a.function == "logical_not" and a.args == (b,))
 
 
 def _trips(extent: Index) -> Index:

@@ -454,3 +454,36 @@ def test_a_long_row_is_divided_at_the_diagonal(kind: str, k: int) -> None:
         np.testing.assert_array_equal(compiled(x), program(x))
         (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
         assert " ? x[" not in text
+
+
+def spread_rows(x: Any) -> Any:
+    """Rows and columns with zeros between them."""
+    y = np.zeros((3 * x.shape[0], 3 * x.shape[1]), x.dtype)
+    y[1::3, ::3] = x
+    return y
+
+
+def woven_rows(x: Any) -> Any:
+    """The rows of two arrays and those of two others take turns, and so do their columns."""
+    columns = [np.stack(pair, 2).reshape(x.shape[0], -1) for pair in ((x, x + 1), (x * 2, x * 3))]
+    return np.stack(columns, 1).reshape(-1, columns[0].shape[1])
+
+
+def spread_volume(x: Any) -> Any:
+    """A row depends on two conditions."""
+    n = x.shape[0]
+    y = np.ones((2 * n, 3 * n, 2 * x.shape[1]), x.dtype)
+    y[::2, 2::3, 1::2] = x[:, None]
+    return y[1:, :-1, 1:]
+
+
+@pytest.mark.parametrize("program", [spread_rows, woven_rows, spread_volume])
+@pytest.mark.parametrize("kind", ["f32[11,17]", "f64[11,N]", "f32[M,N]"])
+def test_conditions_of_a_row_are_asked_once(program: Callable[..., Any], kind: str) -> None:
+    """Rows between those that are spread are filled, and others read vectors."""
+    for rows, columns in ((11, 17), (11, 1), (1, 40)) if "M" in kind else ((11, 17),):
+        x = np.random.default_rng(6).normal(size=(rows, columns)).astype({"f32": "f4", "f64": "f8"}[kind[:3]])
+        compiled = fx.compile(program, kind, backend="c", threads=1)
+        np.testing.assert_array_equal(compiled(x), program(x))
+        (text,) = (t for name, t in compiled.sources.items() if name.endswith(".c"))
+        assert " ? x[" not in text

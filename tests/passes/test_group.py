@@ -151,6 +151,20 @@ def test_products_are_not_stored_in_columns_that_are_pages_apart(rows: int, kern
     assert len(emitted(agree(heads, x, y)).calls) == kernels
 
 
+@pytest.mark.parametrize(("layout", "kernels"), [("NCHW", 2), ("NHWC", 1)])
+def test_pixels_of_a_row_are_not_stored_between_others(layout: str, kernels: int) -> None:
+    """What makes pixels of channels weaves rows that are stored; other orders of a convolution are its epilogue."""
+    image, weight = (np.random.default_rng(0).standard_normal(s).astype("f4") for s in ((2, 16, 9, 7), (12, 16, 3, 3)))
+
+    def woven(x: Any, w: Any) -> Any:
+        made = ops.conv2d(x, w)
+        if layout == "NHWC":
+            return np.transpose(made, (0, 2, 3, 1)) * 2
+        return np.maximum(made.reshape(2, 3, 2, 2, 7, 5).transpose(0, 1, 4, 2, 5, 3).reshape(2, 3, 14, 10), 0)
+
+    assert len(emitted(agree(woven, image, weight)).calls) == kernels
+
+
 TURNED: dict[str, tuple[Any, tuple[int, ...], int]] = {
     "sum of rows": (lambda x: x.sum(0).T, (64, 80, 70), 2),
     "maximum of rows, computed with": (lambda x: np.exp(x.max(0)).T * 2, (64, 80, 70), 2),

@@ -89,12 +89,33 @@ def test_no_product_is_added(kernel: int, convolutions: int) -> None:
     np.testing.assert_array_equal(np.isnan(fx.Interpreter(after).run(x)), np.isnan(model(x)))
 
 
-def test_pixels_that_do_not_overlap_are_stored_where_they_belong() -> None:
-    """One kernel: product, shuffle and relu."""
+def test_pixels_that_do_not_overlap_are_woven_afterwards() -> None:
+    """Two kernels: a product that stores its rows, and a loop that stores those side by side, with relu."""
     fn = fx.compile(Up((2, 2), stride=2), "f32[B,4,H,W]")
     x = image(2, 4, 5, 7)
     compare("C", fn(x), fn.graph_module(x))
-    assert len(fn.kernels) == 1
+    product, woven = fn.kernels
+    assert [n.target.name for n in product.nodes] == ["conv2d"]
+    assert woven.anchor is None
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("types", [("f32[3,4,7,9]", "f32[4,6,2,2]"), ("f32[B,4,H,W]", "f32[4,6,2,2]"), ()])
+@pytest.mark.parametrize("bias", [False, True])
+def test_pixels_that_no_weight_reaches_are_not_asked_for(types: tuple[str, ...], padding: int, bias: bool) -> None:
+    """With a stride larger than the kernel: rows of zeros are filled, and others ask nothing for an element."""
+
+    def program(x: Any, w: Any) -> Any:
+        return F.conv_transpose2d(x, w, np.arange(6, dtype=x.dtype) if bias else None, stride=3, padding=padding)
+
+    dtype = "f4" if types else "f8"
+    for size in ((3, 4, 7, 9), (1, 4, 2, 2)):
+        x, w = image(*size).astype(dtype), image(4, 6, 2, 2).astype(dtype)
+        if size[0] == 3 or "B" in "".join(types):
+            function = fx.compile(program, *types) if types else fx.compile(program, x, w)
+            compare("C", function(x, w), program(x, w))
+            text = "".join(t for name, t in function.sources.items() if name.endswith(".c"))
+            assert " ? conv" not in text
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
