@@ -208,8 +208,19 @@ def all_cases() -> list[Case]:
         if case.fits(size):
             cases.append(case)
     cases += [draw(choose, None) for _ in range(36)]
-    known = [*dict.fromkeys(cases), *channels_last_cases()]
+    known = [*dict.fromkeys([*cases, *few_long_rows()]), *channels_last_cases()]
     return [*known, *(replace(case, computed=True) for case in known[::2])]
+
+
+def few_long_rows() -> list[Case]:
+    """Images whose tiles are vectors of one row, and not of each of several rows."""
+    same = (1,) * 4
+    return [
+        Case("float", 1, 33, (3, 3), (1, 1), same, (1, 1), 1, (2, 5, 64)),
+        Case("float", 3, 4, (2, 3), (2, 2), (0, 1, 1, 0), (1, 1), 1, (3, 10, 121)),
+        Case("float", 6, 6, (3, 2), (1, 1), same, (1, 2), 2, (2, 3, 60)),
+        Case("double", 2, 17, (2, 2), (2, 1), (1, 0, 0, 1), (2, 1), 1, (1, 4, 62)),
+    ]
 
 
 def channels_last_cases() -> list[Case]:
@@ -435,6 +446,7 @@ def test_every_plan_is_drawn() -> None:
     seen = {(conv_plan.plan_of(case.spec()), case.size is None) for case in CASES}
     assert len(seen) == 14
     assert {winograd_tile(case.spec()) for case in CASES} == {None, 2, 4}
+    assert all(conv_plan.plan_of(c.spec()) == "pixels" and conv_plan.are_single_rows(c.spec()) for c in few_long_rows())
     assert {(conv_plan.plan_of(c.spec()), c.groups > 1) for c in CASES} >= {
         ("product", True),
         ("channels", True),
@@ -452,6 +464,13 @@ def test_few_products_are_added_for_pixels_of_rows_that_fill_tiles(height: int, 
     case = Case("float", 8, 48, (2, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, (2, height + 1, 33))
     assert conv_plan.plan_of(case.spec()) == plan
     assert conv_plan.plan_of(replace(case.spec(), w=symbol("W"))) == plan
+
+
+@pytest.mark.parametrize(("width", "plan"), [(13, "channels"), (50, "pixels"), (64, "pixels")])
+def test_rows_that_would_leave_most_vectors_empty_are_summed_by_channels(width: int, plan: str) -> None:
+    """An image of one row takes four vectors of pixels, however short it is."""
+    case = Case("float", 128, 8, (1, 2), (1, 1), (0, 0, 0, 0), (1, 1), 1, (8, 1, width + 1))
+    assert conv_plan.plan_of(case.spec()) == plan
 
 
 def test_nan_and_infinity_stay_where_they_belong(library: ctypes.CDLL) -> None:

@@ -14,8 +14,9 @@ are these plans, chosen by `plan_of`:
 - "channels": a tile is up to TILE_ROWS pixels of one output row times 32 output channels. Pixels
   are broadcast, so strides and dilations cost nothing and no image width wastes lanes; the tile is
   transposed before the epilogue, which runs along output rows;
-- "pixels": a tile is up to 4 output channels times 4 rows of a vector of pixels; for few output
-  channels per group, and for few products per output, as in the first layer of a network;
+- "pixels": a tile is up to 4 output channels times 4 vectors of pixels, of one row each or side by
+  side; for few output channels per group, and for few products per output, as in the first layer of
+  a network;
 - "depthwise": a small kernel for each channel; a tile is up to 8 rows of a vector of pixels, read in
   place; see `tiles/depthwise.h`;
 - "implicit product" and "depthwise last": for images whose channels are last; see

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from fxlite.codegen.c.conv.conv_plan import SEGMENT, ConvSpec, number, outputs_per_tile
+from fxlite.codegen.c.conv.conv_plan import PIXEL_ROWS, SEGMENT, ConvSpec, are_single_rows, number, outputs_per_tile
 from fxlite.codegen.c.conv.conv_walk import Axis, Walk, conv_function, finish, finish_tile
 from fxlite.codegen.c.product.gemm_spec import ITEM_BYTES
 from fxlite.codegen.c.tiles.library import constant
@@ -138,8 +138,8 @@ def places(size: Index, most: int, more: int) -> int:
 class Pixels(Walk):
     """Tiles of up to 4 output channels times 4 vectors of pixels, at 4 places.
 
-    The places are rows of the output. For an image of one row, or a small image whose rows are joined
-    (including the padding between them), they are consecutive.
+    The places are rows of the output. They are consecutive in an image of one row, or of long ones that are not a
+    multiple of four, and in a small image whose rows are joined (including the padding between them).
     """
 
     def __init__(self, spec: ConvSpec) -> None:
@@ -171,7 +171,7 @@ class Pixels(Walk):
                     self.pad_planes(spec.h, spec.w, self.rows, self.pitch)
                 else:
                     self.sort_images()
-                loops = ("n", self.images), ("block", self.blocks), ("row_4", self.row_groups)
+                loops = ("n", self.images), ("block", self.blocks), (self.row_name, self.row_groups)
                 with self.parallel(*loops) as (n, block, row):
                     image = Pointer("padded") + n * self.plane * spec.c
                     image = body.pointer(f"const {self.ctype}", "image", image)
@@ -201,12 +201,12 @@ class Pixels(Walk):
         margin = (spec.reach[1] - 1) // self.step + 1
         self.name_result()
         h, w = self.out_h, self.out_w
-        self.mode, self.row_groups = "rows", divide_up(h, 4)
-        rows = round_up(h, 4) * spec.stride[0] + spec.reach[0] - 1
+        self.mode, self.row_groups = "rows", divide_up(h, PIXEL_ROWS)
+        rows = round_up(h, PIXEL_ROWS) * spec.stride[0] + spec.reach[0] - 1
         pitch = round_up(w, 16) + margin
-        if h == 1:
-            self.mode = "line"
-            rows, pitch = (Index.of(spec.stride[0] + spec.reach[0] - 1), round_up(w, SEGMENT) + margin)
+        if are_single_rows(spec):
+            self.mode, self.row_groups = "line", h
+            rows, pitch = h * spec.stride[0] + spec.reach[0] - 1, round_up(w, SEGMENT) + margin
         elif spec.stride == (1, 1) and h.constant is not None and w.constant is not None:
             joined = w.constant + spec.reach[1] - 1
             if (h.constant - 1) * joined + w.constant <= SEGMENT:
@@ -215,6 +215,11 @@ class Pixels(Walk):
                 rows = Index.of(-(-(SEGMENT + spec.reach[1]) // joined) + spec.reach[0])
         self.rows, self.pitch = self.name("padded_h", rows), self.name("pitch", pitch)
         self.plane = self.rows * self.pitch * self.step
+
+    @property
+    def row_name(self) -> str:
+        """The variable that counts rows of the output, or groups of them."""
+        return "oh" if self.mode == "line" else "row_4"
 
     def column(self, column: int) -> Index:
         """The place of a column of the image: columns are sorted by their remainder modulo the stride."""
@@ -231,7 +236,7 @@ class Pixels(Walk):
                 self.copy_row(channel, i, image + c * self.plane)
             with ExitStack() as stack:
                 block = stack.enter_context(body.loop("block", self.blocks))
-                row = stack.enter_context(body.loop("row_4", self.row_groups))
+                row = stack.enter_context(body.loop(self.row_name, self.row_groups))
                 self.tile(image, n, group, block, row)
 
     def sort_images(self) -> None:
@@ -281,14 +286,14 @@ class Pixels(Walk):
             return
         with self.segments("ow_0") as (ow_0, pixels):
             pixel = Axis("ow", ow_0, pixels, "i")
+            place = self.pitch * spec.stride[0]
             if self.mode == "line":
-                self.sum_up(Index.of(16), image + ow_0, Index.of(16), 16)
-                here["oh"] = Index.of(0)
+                self.sum_up(Index.of(16), image + row * place + ow_0, Index.of(16), 16)
+                here["oh"] = row
                 finish(body, spec, lambda o, i: sums[o * SEGMENT + i], (channel, pixel), **here)
                 return
-            place = self.pitch * spec.stride[0]
             self.sum_up(pixels, image + row * 4 * place + ow_0, place, SEGMENT)
-            rows = body.let("rows", smaller(self.out_h - row * 4, 4), "int")
+            rows = body.let("rows", smaller(self.out_h - row * PIXEL_ROWS, PIXEL_ROWS), "int")
             axes = channel, Axis("oh", row * 4, rows, "p"), pixel
             finish(body, spec, lambda o, p, i: sums[(o * 4 + p) * SEGMENT + i], axes, **here)
 

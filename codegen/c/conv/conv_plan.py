@@ -225,8 +225,10 @@ def _is_narrow(spec: ConvSpec) -> bool:
     each = 0.5 * max(1, PENDING / tile) if outputs <= lanes // 2 else max(1, PENDING / 2 / tile)
     channels = height * width * (each + TURNING_FEW / number(spec.depth))
     step = outputs_per_tile(spec)
-    rows = 1 if height == 1 else -(-height // PIXEL_ROWS) * PIXEL_ROWS
-    pixels = -(-outputs // step) * step * rows * -(-width // lanes)
+    rows, across = -(-height // PIXEL_ROWS) * PIXEL_ROWS, -(-width // lanes)
+    if are_single_rows(spec):
+        rows, across = height, -(-width // SEGMENT) * SEGMENT // lanes
+    pixels = -(-outputs // step) * step * rows * across
     if spec.stride == (1, 1) and (height - 1) * (width + spec.reach[1] - 1) + width <= SEGMENT:
         pixels = min(pixels, -(-outputs // step) * step * SEGMENT // lanes)  # joined rows
     return channels < 0.8 * pixels
@@ -246,18 +248,27 @@ USUAL_FILL = 0.7
 
 
 def _is_shallow(spec: ConvSpec) -> bool:
-    """Whether there are few products per output, and output rows fill tiles of vectors of pixels well: four vectors if
-    images have one row."""
+    """Whether there are few products per output, and output rows fill tiles of vectors of pixels well."""
+    if spec.groups != 1 or number(spec.depth) > SHALLOW or max(spec.stride) > 2:
+        return False
+    depth, (height, width) = number(spec.depth), _fills(spec)
+    return max(height, width) > depth / (depth + TURNED)
+
+
+def are_single_rows(spec: ConvSpec) -> bool:
+    """Whether a tile of the plan "pixels" is four vectors of one output row, and not one of each of several rows."""
+    rows, row = _fills(spec)
+    return row > rows
+
+
+def _fills(spec: ConvSpec) -> tuple[float, float]:
+    """The part of the lanes that pixels fill in tiles of several rows, and in those of one row."""
     height, width = (size.constant for size in spec.output_size())
-    depth = number(spec.depth)
-    if spec.groups != 1 or depth > SHALLOW or max(spec.stride) > 2:
-        return False
+    row = USUAL_FILL if width is None else width / max(-(-width // SEGMENT) * SEGMENT, 1)
     if height == 1:
-        fill = USUAL_FILL if width is None else width / max(-(-width // SEGMENT) * SEGMENT, 1)
-        return fill > depth / (depth + TURNED)
-    if height is not None and height < 0.8 * (-(-height // PIXEL_ROWS) * PIXEL_ROWS):
-        return False
-    return width is None or width * 100 >= 85 * (-(-width // 16) * 16)
+        return 0.0, row
+    rows = 1.0 if height is None else height / max(-(-height // PIXEL_ROWS) * PIXEL_ROWS, 1)
+    return (rows, 0.0) if width is None else (rows * width / max(-(-width // 16) * 16, 1), row)
 
 
 PIXEL_ROWS = 4
