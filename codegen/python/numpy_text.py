@@ -313,9 +313,10 @@ class NumpyText(Text):
             return self.value(x)
         return self.by_spelling(node, "np.pad x padding constant_values=value")
 
-    def op_dft(self, node: Node, x: Any, inverse: bool) -> str:
+    def op_dft(self, node: Node, x: Any, inverse: bool, axis: int) -> str:
         name, norm = ("ifft", ', norm="forward"') if inverse else ("fft", "")
-        return f"{self.function(f'np.fft.{name}')}({self.value(x)}{norm})"
+        along = "" if axis == -1 else f", axis={axis}"
+        return f"{self.function(f'np.fft.{name}')}({self.value(x)}{along}{norm})"
 
     @uses("complex_of")
     def op_complex(self, node: Node, x: Any, y: Any) -> str:

@@ -279,14 +279,20 @@ def _cast(node: Node, x: Any, dtype: Any) -> Any:
     return Parts(real, imag) if node.type.dtype.is_complex else real
 
 
-def _dft(node: Node, x: Parts, inverse: bool) -> Parts:
-    size = int(node.type.shape[-1])
+def _dft(node: Node, x: Parts, inverse: bool, axis: int) -> Parts:
+    size = int(node.type.shape[axis])
     if size > _LONGEST:
         raise CodegenError(f"a transform of {size} numbers is not written; at most {_LONGEST} are")
     steps = np.arange(size)
     roots = roots_of_unity(size, "complex128", inverse)[np.outer(steps, steps) % size]
     kind = node.type.dtype.real.numpy
-    return _product(x, Parts(roots.real.astype(kind), roots.imag.astype(kind)), lambda a, b: a @ b)
+
+    def times(a: Any, b: Any) -> Any:
+        if axis % node.type.rank == node.type.rank - 1:
+            return a @ b
+        return np.moveaxis(np.moveaxis(a, axis, -1) @ b, -1, axis)
+
+    return _product(x, Parts(roots.real.astype(kind), roots.imag.astype(kind)), times)
 
 
 def _einsum(node: Node, operands: Any, equation: str) -> Any:

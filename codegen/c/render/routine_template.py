@@ -42,6 +42,8 @@ MOST_IN_LANES = constant("numeric/sorting", "MOST_IN_LANES")
 LANE_BYTES = constant("numeric/sorting", "LANE_BYTES")
 #: They are padded to a multiple of so many.
 BLOCK_ROWS = constant("numeric/sorting", "BLOCK_ROWS")
+#: The largest prime for which the passes of a Fourier transform are written out.
+MOST_UNROLLED = constant("numeric/fourier", "MOST_UNROLLED")
 
 
 @dataclass(frozen=True)
@@ -322,8 +324,12 @@ def _atom(size: Index) -> str:
 
 def declines_fourier(node: Node) -> str:
     """The template computes transforms of at least two points."""
-    points = int(node.type.shape[-1])
+    points = int(node.type.shape[_axis(node)])
     return "" if 1 < points <= 2**26 else f"it takes 2 to 2**26 points, not {points}"
+
+
+def _axis(node: Node) -> int:
+    return normalize_axis(node.bound["axis"], node.type.rank)
 
 
 def radices(size: int) -> list[int]:
@@ -353,13 +359,16 @@ def chirp_length(size: int) -> int | None:
 
 
 def _steps(size: int) -> int:
-    """The cost of the passes of a transform: about ``radix`` steps for each point, 3 times as many for
-    primes above 5, and 8 times as many in the first passes, whose loops are short (measured)."""
-    found, count = 0, 1
-    for radix in radices(size):
-        found += size * radix * (1 if radix <= 5 else 3 if count >= 16 else 8)
-        count *= radix
-    return found
+    """The cost of the passes of a transform: about ``radix`` steps for each point, and twice as many where a
+    pass of the radix is not written out (measured)."""
+    return sum(size * radix * (1 if radix <= MOST_UNROLLED else 2) for radix in radices(size))
+
+
+def _rows_together(size: int, itemsize: int, apart: bool) -> int:
+    """How many transforms of so many points are computed side by side. Those whose first passes are fours are
+    fast alone, unless they are short or their points ``apart`` in memory."""
+    alone = size * itemsize > 131072 or (size % 16 == 0 and size * itemsize >= 1024)
+    return 1 if alone and not apart else 16
 
 
 def chirp(size: int, length: int, dtype: np.dtype[Any]) -> Array:
@@ -383,7 +392,7 @@ def factors(size: int, dtype: np.dtype[Any]) -> Array:
         roots, m = roots_of_unity(length, "complex128"), length // radix
         powers = roots[np.outer(np.arange(1, radix), np.arange(m)).ravel() % length]
         parts += [powers.real, powers.imag]
-        if radix > 5:
+        if radix % 2:
             own = roots_of_unity(radix, "complex128")
             parts += [own.real, own.imag]
         length = m
@@ -394,13 +403,14 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
     """The function of a transform."""
     node = group.root
     x, inverse = node.args[0], int(node.arguments.get("inverse", False))
-    size, kind = node.type.shape[-1], node.type.dtype.real
-    ctype, complex_type = kind.c_name, node.type.dtype.c_name
+    shape, axis, kind = node.type.shape, _axis(node), node.type.dtype.real
+    size, ctype, complex_type = int(shape[axis]), kind.c_name, node.type.dtype.c_name
     own = derived(buffer_name(node), "factors")
 
     longer = chirp_length(size)
     length = size if longer is None else longer
-    passes, place = radices(length), len(factors(length, kind.numpy))
+    lanes = _rows_together(length, kind.itemsize, axis != len(shape) - 1)
+    steps, place = radices(length), len(factors(length, kind.numpy))
 
     def pack(memory: Array, array: None) -> None:
         memory[:place] = factors(length, kind.numpy)
@@ -412,20 +422,28 @@ def render_fourier_node(group: Group, name: str, weights: dict[Node, Any], locat
         f"const {ctype} *restrict factors",
         f"{complex_type} *restrict y",
         "int64_t rows",
+        "int64_t stride",
         "void *restrict workspace",
         "int n_threads",
     ]
-    ends = f"radices, {inverse}, workspace, n_threads"
+    passes = [f"fourier_pass_{r}_{ctype}" if r <= MOST_UNROLLED else f"fourier_pass_{ctype}" for r in steps]
+    ends = f"radices, passes, {inverse}, workspace, n_threads"
+    given = f"({ctype} *)y, rows, {size}, stride, {lanes}"
     if longer is None:
-        call = f"fourier_rows_{ctype}((const {ctype} *)x, factors, ({ctype} *)y, rows, {size}, {ends})"
+        call = f"fourier_rows_{ctype}((const {ctype} *)x, factors, {given}, {ends})"
     else:
         table = f"factors, factors + {place}"
-        call = f"fourier_chirp_rows_{ctype}((const {ctype} *)x, {table}, ({ctype} *)y, rows, {size}, {length}, {ends})"
-    lines = [f"    const int radices[] = {{{', '.join(map(str, [*passes, 0]))}}};", *wrap(f"    {call};")]
+        call = f"fourier_chirp_rows_{ctype}((const {ctype} *)x, {table}, {given}, {length}, {ends})"
+    lines = [
+        *wrap(f"    const int radices[] = {{{', '.join(map(str, [*steps, 0]))}}};"),
+        *wrap(f"    fourier_pass_of_{ctype} *const passes[] = {{{', '.join(passes)}}};"),
+        *wrap(f"    {call};"),
+    ]
     text = "\n".join([comment(document(group)), *signature(name, parameters), *lines, "}"])
-    rows = product(Index.of(d) for d in node.type.shape[:-1])
-    arguments = (buffer_name(x), own, buffer_name(node), bare(rows), "scratch", "n_threads")
+    stride = product(Index.of(d) for d in shape[axis + 1 :])
+    rows = product(Index.of(d) for d in shape[:axis]) * stride
+    arguments = (buffer_name(x), own, buffer_name(node), bare(rows), bare(stride), "scratch", "n_threads")
     whole = place + (0 if longer is None else 2 * (size + longer))
     packed = {own: PackedWeight(("fourier", size, kind.name), kind.numpy, whole, pack)}
-    share = (4 * size if longer is None else 8 * longer) * kind.itemsize
+    share = 4 * length * lanes * kind.itemsize
     return TemplateFunction(name, text, arguments, packed, f"{share} * n_threads")

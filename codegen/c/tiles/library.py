@@ -64,7 +64,7 @@ _TITLE = re.compile(r"/\* -{4}")
 #: What a definition at the outermost level may look like; the group is the name it gives.
 _DEFINED = re.compile(
     r"^#define (\w+)"
-    r"|^typedef [\w ]+?[\s*](\w+)(?=;|\s+(?:__attribute__|VECTOR|MAY_ALIAS)\b)"
+    r"|^typedef [\w ]+?[\s*](\w+)(?=[;(]|\s+(?:__attribute__|VECTOR|MAY_ALIAS)\b)"
     r"|^static const \w+ (\w+)\["
     r"|^(?!#|typedef|enum)\S[^\n;{]*?[\s*](\w+)\((?!\()",
     re.MULTILINE,

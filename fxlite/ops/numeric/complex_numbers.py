@@ -3,7 +3,7 @@
 Other ops compute with them as NumPy does (docs/numerics.md): most elementwise functions, products, sums
 and comparisons.
 
-This file also has the discrete Fourier transform over the last axis, from which all of np.fft is built
+This file also has the discrete Fourier transform along an axis, from which all of np.fft is built
 (:mod:`fxlite.tracing.functions.fourier`). Its body is the sum that defines it; back ends with a fast
 transform take the roots of unity from here.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from fxlite.base.errors import DTypeError, ShapeError
 from fxlite.ops.elementwise import attach, floating, promoted, refused, unary
-from fxlite.ops.op import Tensor, op
+from fxlite.ops.op import Tensor, normalize_axis, op
 from fxlite.ops.samples import Bad
 from fxlite.scalar import expr
 from fxlite.scalar.expr import Expr, MultiIndex, Reader
@@ -140,8 +140,11 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
     "contraction",
     stands_alone=True,
     any_order=True,
-    needs_whole={"x": (-1,)},
-    samples=["c64[B,6] B=3; c128[2,3,8] inverse=True; c128[1]; c64[0,4]; c64[35] inverse=True; c128[2]"],
+    needs_whole={"x": "axis"},
+    samples=[
+        "c64[B,6] B=3; c128[2,3,8] inverse=True; c128[1]; c64[0,4]; c64[35] inverse=True; c128[2]",
+        "c64[2,6,B] B=3 axis=1; c128[14,5] inverse=True axis=0",
+    ],
     bad=[
         Bad("f32[4]", match="complex numbers, not f32[4]"),
         Bad("c64[]", match="no axis"),
@@ -149,16 +152,17 @@ def roots_of_unity(size: int, dtype: str, inverse: bool = False) -> Array:
         Bad("c64[N]", match="named size N"),
     ],
 )
-def dft(x: Tensor, inverse: bool = False) -> Tensor:
-    """The discrete Fourier transform of x [..., n] over its last axis: ``sum over j of x[..., j] *
+def dft(x: Tensor, inverse: bool = False, axis: int = -1) -> Tensor:
+    """The discrete Fourier transform of x along ``axis``, which has n numbers: ``sum over j of x[j] *
     exp(-2 pi i j k / n)``. With ``inverse``, the sum has i in place of -i, and is n times the inverse
     transform.
 
     Raises ShapeError if n is 0 or a named size, and DTypeError for numbers that are not complex."""
-    if x.size and x.shape[-1] <= _DEFINED:
-        roots, k = roots_of_unity(x.shape[-1], "complex128", inverse), np.arange(x.shape[-1])
-        return np.matmul(x, roots[np.outer(k, k) % len(k)]).astype(x.dtype)
-    return np.fft.ifft(x, norm="forward") if inverse else np.fft.fft(x)
+    if x.size and x.shape[axis] <= _DEFINED:
+        roots, k = roots_of_unity(x.shape[axis], "complex128", inverse), np.arange(x.shape[axis])
+        sums = np.matmul(np.moveaxis(x, axis, -1), roots[np.outer(k, k) % len(k)])
+        return np.moveaxis(sums, -1, axis).astype(x.dtype)
+    return np.fft.ifft(x, axis=axis, norm="forward") if inverse else np.fft.fft(x, axis=axis)
 
 
 #: The most points for which the reference is the sum that defines the transform.
@@ -166,34 +170,34 @@ _DEFINED = 8
 
 
 @dft.infer
-def _infer(x: TensorType, inverse: bool) -> TensorType:
+def _infer(x: TensorType, inverse: bool, axis: int) -> TensorType:
     if not x.dtype.is_complex:
         raise DTypeError(f"x must be complex numbers, not {x}; cast it with .astype('c64')")
     if not x.rank:
         raise ShapeError("a number has no axis to transform")
-    size = x.shape[-1]
+    size = x.shape[normalize_axis(axis, x.rank)]
     if type(size) is not int:
-        raise ShapeError(f"the last axis has the named size {size}; trace it with a number")
+        raise ShapeError(f"the axis {axis} has the named size {size}; trace it with a number")
     if size == 0:
         raise ShapeError("there is no transform of 0 numbers")
     return x
 
 
 @dft.body
-def _(i: MultiIndex, x: Reader, inverse: bool) -> Expr:
-    *outer, k = i
-    n = x.shape[-1]
+def _(i: MultiIndex, x: Reader, inverse: bool, axis: int) -> Expr:
+    axis = normalize_axis(axis, len(i))
+    k, n = i[axis], x.shape[axis]
     turn = expr.const((1 if inverse else -1) * 2 * math.pi / int(n.constant or 1), dtypes.float64)
 
     def term(j: Index) -> Expr:
         angle = expr.apply("mul", expr.cast(expr.index_value((j * k) % n), dtypes.float64), turn)
         parts = (expr.cast(expr.apply(f, angle), x.dtype.real) for f in ("cos", "sin"))
-        return expr.apply("mul", x[(*outer, j)], expr.apply("complex", *parts))
+        return expr.apply("mul", x[(*i[:axis], j, *i[axis + 1 :])], expr.apply("complex", *parts))
 
     return expr.reduce("sum", [n], term)
 
 
 @dft.cost
-def _(x: TensorType, inverse: bool) -> Any:
+def _(x: TensorType, inverse: bool, axis: int) -> Any:
     """5 n log2 n operations for each row, as for a fast transform whose size is a power of two."""
-    return x.size * max(round(5 * math.log2(int(x.shape[-1]))), 1)
+    return x.size * max(round(5 * math.log2(int(x.shape[axis]))), 1)

@@ -1,5 +1,4 @@
-"""np.fft as ops: every transform is ``fx.ops.dft`` over the last axis, with padding, permutations and products around
-it.
+"""np.fft as ops: every transform is ``fx.ops.dft`` along the axis, with padding and products around it.
 
 In: proxies and arguments as in NumPy. Out: calls of ops. A real transform of an even number of points is a complex one
 of half as many (W. H. Press et al., Numerical Recipes, 3rd ed., section 12.3). The size of a transformed axis must be
@@ -53,27 +52,17 @@ def _points(x: Any, n: Any, axis: int) -> int:
     return int(n)
 
 
-def _last(x: Any, axis: int) -> Any:
-    rank = functions.value_type(x).rank
-    return x if axis == rank - 1 else functions.moveaxis(x, axis, -1)
-
-
-def _back(x: Any, axis: int) -> Any:
-    rank = functions.value_type(x).rank
-    return x if axis == rank - 1 else functions.moveaxis(x, -1, axis)
-
-
-def _resized(x: Any, n: int) -> Any:
-    """The first n numbers of the last axis, followed by zeros if there are fewer."""
+def _resized(x: Any, n: int, axis: int) -> Any:
+    """The first n numbers of an axis, followed by zeros if there are fewer."""
     known = functions.value_type(x)
-    size, rank = known.shape[-1], known.rank
+    size, rank = known.shape[axis], known.rank
     if shapes.equal(size, n):
         return x
     if type(size) is not int:
         raise ValueError(f"n={n} of an axis with the named size {size} is not traced; slice it")
     if size > n:
-        return lookup("slice")(x, axis=rank - 1, start=0, stop=n)
-    return lookup("pad")(x, (*((0, 0),) * (rank - 1), (0, n - size)))
+        return lookup("slice")(x, axis=axis, start=0, stop=n)
+    return lookup("pad")(x, tuple((0, n - size if a == axis else 0) for a in range(rank)))
 
 
 def _scaled(x: Any, factor: float) -> Any:
@@ -84,8 +73,17 @@ def _scaled(x: Any, factor: float) -> Any:
     return lookup("complex")(*parts)
 
 
-def _dft(x: Any, inverse: bool, factor: float = 1.0) -> Any:
-    return _scaled(lookup("dft")(x, inverse=inverse), factor)
+#: The most points of transforms along an axis that is not the last one: more are moved to it, because
+#: several long transforms side by side do not fit into a cache.
+_MOST_APART = 4096
+
+
+def _dft(x: Any, inverse: bool, axis: int, factor: float = 1.0) -> Any:
+    known = functions.value_type(x)
+    if axis == known.rank - 1 or known.shape[axis] <= _MOST_APART:
+        return _scaled(lookup("dft")(x, inverse=inverse, axis=axis), factor)
+    found = lookup("dft")(functions.moveaxis(x, axis, -1), inverse=inverse)
+    return functions.moveaxis(_scaled(found, factor), -1, axis)
 
 
 def _complex(inverse: bool) -> Callable[..., Any]:
@@ -94,13 +92,18 @@ def _complex(inverse: bool) -> Callable[..., Any]:
     def call(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
         axis = normalize_axis(axis, functions.value_type(a).rank)
         n = _points(a, n, axis)
-        x = functions.astype(_resized(_last(a, axis), n), _complex_dtype(a), copy=False)
-        return _back(_dft(x, inverse, _factor(n, norm, inverse)), axis)
+        x = functions.astype(_resized(a, n, axis), _complex_dtype(a), copy=False)
+        return _dft(x, inverse, axis, _factor(n, norm, inverse))
 
     return call
 
 
 fft, ifft = _complex(False), _complex(True)
+
+
+def _along(values: Any, axis: int, rank: int) -> Any:
+    """Values for the places of an axis."""
+    return values.reshape(-1, *[1] * (rank - axis - 1))
 
 
 def _turned(n: int, dtype: DType, inverse: bool) -> Any:
@@ -117,19 +120,19 @@ def rfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: An
         raise TypeError(f"rfft takes real numbers, not {known}; use fft")
     axis = normalize_axis(axis, known.rank)
     n, dtype = _points(a, n, axis), _complex_dtype(a)
-    x = functions.astype(_resized(_last(a, axis), n), dtype.real, copy=False)
-    factor, last = _factor(n, norm, False), known.rank - 1
+    x = functions.astype(_resized(a, n, axis), dtype.real, copy=False)
+    factor = _factor(n, norm, False)
     if n % 2:
-        whole = _dft(functions.astype(x, dtype, copy=False), False, factor)
-        return _back(lookup("slice")(whole, axis=last, start=0, stop=n // 2 + 1), axis)
-    even, odd = (lookup("slice")(x, axis=last, start=s, stop=n, step=2) for s in (0, 1))
-    z = _dft(lookup("complex")(even, odd), False)
-    first = lookup("slice")(z, axis=last, start=0, stop=1)
-    z = lookup("concat")((z, first), axis=last)
-    mirrored = lookup("conj")(lookup("flip")(z, axis=last))
+        whole = _dft(functions.astype(x, dtype, copy=False), False, axis, factor)
+        return lookup("slice")(whole, axis=axis, start=0, stop=n // 2 + 1)
+    even, odd = (lookup("slice")(x, axis=axis, start=s, stop=n, step=2) for s in (0, 1))
+    z = _dft(lookup("complex")(even, odd), False, axis)
+    first = lookup("slice")(z, axis=axis, start=0, stop=1)
+    z = lookup("concat")((z, first), axis=axis)
+    mirrored = lookup("conj")(lookup("flip")(z, axis=axis))
     sums = _scaled(lookup("add")(z, mirrored), 0.5)
-    turned = lookup("mul")(lookup("sub")(z, mirrored), _turned(n, dtype, False))
-    return _back(_scaled(lookup("add")(sums, turned), factor), axis)
+    turned = lookup("mul")(lookup("sub")(z, mirrored), _along(_turned(n, dtype, False), axis, known.rank))
+    return _scaled(lookup("add")(sums, turned), factor)
 
 
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
@@ -137,29 +140,29 @@ def irfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: A
     rank = functions.value_type(a).rank
     axis = normalize_axis(axis, rank)
     n = _points(a, 2 * (_points(a, None, axis) - 1) if n is None else n, axis)
-    dtype, last = _complex_dtype(a), rank - 1
-    x = functions.astype(_resized(_last(a, axis), n // 2 + 1), dtype, copy=False)
+    dtype = _complex_dtype(a)
+    x = functions.astype(_resized(a, n // 2 + 1, axis), dtype, copy=False)
     factor = _factor(n, norm, True)
     counts = np.ones(n // 2 + 1, dtype.real.numpy)
     counts[0] = 0
     if n % 2 == 0:
         counts[-1] = 0
     # a choice instead of a product, because ignored parts may be NaN or infinite
-    imag = lookup("where")(counts > 0, lookup("imag")(x), dtype.real.numpy.type(0))
+    imag = lookup("where")(_along(counts, axis, rank) > 0, lookup("imag")(x), dtype.real.numpy.type(0))
     x = lookup("complex")(lookup("real")(x), imag)
     if n % 2:
-        rest = lookup("slice")(x, axis=last, start=1, stop=n // 2 + 1)
-        others = lookup("conj")(lookup("flip")(rest, axis=last))
-        whole = lookup("concat")((x, others), axis=last)
-        return _back(lookup("mul")(lookup("real")(_dft(whole, True)), factor), axis)
-    mirrored = lookup("conj")(lookup("flip")(x, axis=last))
+        rest = lookup("slice")(x, axis=axis, start=1, stop=n // 2 + 1)
+        others = lookup("conj")(lookup("flip")(rest, axis=axis))
+        whole = lookup("concat")((x, others), axis=axis)
+        return lookup("mul")(lookup("real")(_dft(whole, True, axis)), factor)
+    mirrored = lookup("conj")(lookup("flip")(x, axis=axis))
     sums = _scaled(lookup("add")(x, mirrored), 0.5)
-    turned = lookup("mul")(lookup("sub")(x, mirrored), _turned(n, dtype, True))
-    z = lookup("slice")(lookup("add")(sums, turned), axis=last, start=0, stop=n // 2)
-    z = _dft(z, True, 2 * factor)
-    pairs = lookup("stack")((lookup("real")(z), lookup("imag")(z)), axis=rank)
-    shape = (*functions.value_type(z).shape[:-1], n)
-    return _back(lookup("reshape")(pairs, shape), axis)
+    turned = lookup("mul")(lookup("sub")(x, mirrored), _along(_turned(n, dtype, True), axis, rank))
+    z = lookup("slice")(lookup("add")(sums, turned), axis=axis, start=0, stop=n // 2)
+    z = _dft(z, True, axis, 2 * factor)
+    pairs = lookup("stack")((lookup("real")(z), lookup("imag")(z)), axis=axis + 1)
+    shape = functions.value_type(z).shape
+    return lookup("reshape")(pairs, (*shape[:axis], n, *shape[axis + 1 :]))
 
 
 def hfft(a: Any, n: Any = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:

@@ -19,6 +19,20 @@
    one. */
 #define FOURIER_LOOP _Pragma("omp simd")
 
+/* The largest prime whose pass is written out, and the points that a pass of another computes together. */
+enum { MOST_UNROLLED = 13, FOURIER_BLOCK = 16 };
+
+/* What a pass has: the parts that it reads and writes, and so on. */
+typedef void fourier_pass_of_T(T *restrict xr, T *restrict xi, T *restrict yr, T *restrict yi,
+                               const T *restrict w, int64_t radix, int64_t m, int64_t count,
+                               int read, int write);
+
+/* What not every pass uses. */
+#define FOURIER_ANY_PASS (void)radix, (void)read, (void)write
+
+/* How many factors a pass has. */
+#define FOURIER_FACTORS(radix, m) (2 * ((radix) - 1) * (m) + ((radix) % 2 ? 2 * (radix) : 0))
+
 static inline void fourier_four_T(const T *restrict xr, const T *restrict xi, T *restrict yr,
                                   T *restrict yi, const T *restrict w, int64_t m, int64_t count,
                                   int64_t p, int64_t q, int read, int write)
@@ -41,17 +55,21 @@ static inline void fourier_four_T(const T *restrict xr, const T *restrict xi, T 
     yi[to + 3 * next] = hr * v[2 * m + p] + hi * w[2 * m + p];
 }
 
-TILE_FUNCTION static void fourier_pass_4_T(const T *restrict xr, const T *restrict xi,
-                                           T *restrict yr, T *restrict yi, const T *restrict w,
-                                           int64_t m, int64_t count, int write)
+TILE_FUNCTION static void fourier_pass_4_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                           T *restrict yi, const T *restrict w, int64_t radix,
+                                           int64_t m, int64_t count, int read, int write)
 {
+    FOURIER_ANY_PASS;
     if (write == 2) { /* the last pass, in which all factors are 1 */
         FOURIER_LOOP
         for (int64_t q = 0; q < count; q++)
             fourier_four_T(xr, xi, yr, yi, w, 1, count, 0, q, 1, 2);
-    } else if (count == 1) { /* the first pass */
+    } else if (read == 2) { /* the first pass */
         FOURIER_LOOP
         for (int64_t p = 0; p < m; p++) fourier_four_T(xr, xi, yr, yi, w, m, 1, p, 0, 2, 1);
+    } else if (count == 1) {
+        FOURIER_LOOP
+        for (int64_t p = 0; p < m; p++) fourier_four_T(xr, xi, yr, yi, w, m, 1, p, 0, 1, 1);
     } else if (count == 4) {
         for (int64_t p = 0; p < m; p++) {
             FOURIER_LOOP
@@ -66,10 +84,11 @@ TILE_FUNCTION static void fourier_pass_4_T(const T *restrict xr, const T *restri
     }
 }
 
-TILE_FUNCTION static void fourier_pass_2_T(const T *restrict xr, const T *restrict xi,
-                                           T *restrict yr, T *restrict yi, const T *restrict w,
-                                           int64_t m, int64_t count, int write)
+TILE_FUNCTION static void fourier_pass_2_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                           T *restrict yi, const T *restrict w, int64_t radix,
+                                           int64_t m, int64_t count, int read, int write)
 {
+    FOURIER_ANY_PASS;
     if (write == 2) { /* the last pass, in which all factors are 1 */
         FOURIER_LOOP
         for (int64_t q = 0; q < count; q++) {
@@ -96,144 +115,368 @@ TILE_FUNCTION static void fourier_pass_2_T(const T *restrict xr, const T *restri
     }
 }
 
-TILE_FUNCTION static void fourier_pass_3_T(const T *restrict xr, const T *restrict xi,
-                                           T *restrict yr, T *restrict yi, const T *restrict w,
-                                           int64_t m, int64_t count)
+/* An odd radix R known when this is compiled. Points j and R - j occur as their sum and difference:
+   result k is t + i u, and result R - k is t - i u, where t is of sums and u of differences. The
+   cosines and sines of R points are stored after the factors. */
+static TILE_INLINE void fourier_odd_T(const int radix, const T *restrict xr, const T *restrict xi,
+                                      T *restrict yr, T *restrict yi, const T *restrict w,
+                                      int64_t m, int64_t at, int64_t step, int64_t to, int64_t next,
+                                      int64_t p)
 {
-    const T high = (T)0.86602540378443865; /* sin of a third of a turn */
-    const T *const v = w + 2 * m;
-    for (int64_t p = 0; p < m; p++) {
-        const int64_t from = count * p, step = count * m, to = 3 * count * p;
-        FOURIER_LOOP
-        for (int64_t q = 0; q < count; q++) {
-            const T ar = xr[from + q], br = xr[from + step + q], cr = xr[from + 2 * step + q];
-            const T ai = xi[from + q], bi = xi[from + step + q], ci = xi[from + 2 * step + q];
-            const T sr = br + cr, si = bi + ci, tr = ar - (T)0.5 * sr, ti = ai - (T)0.5 * si;
-            const T ur = high * (bi - ci), ui = high * (cr - br);
-            const T fr = tr + ur, fi = ti + ui, gr = tr - ur, gi = ti - ui;
-            yr[to + q] = ar + sr;
-            yi[to + q] = ai + si;
-            yr[to + count + q] = fr * w[p] - fi * v[p];
-            yi[to + count + q] = fr * v[p] + fi * w[p];
-            yr[to + 2 * count + q] = gr * w[m + p] - gi * v[m + p];
-            yi[to + 2 * count + q] = gr * v[m + p] + gi * w[m + p];
-        }
-    }
-}
-
-TILE_FUNCTION static void fourier_pass_5_T(const T *restrict xr, const T *restrict xi,
-                                           T *restrict yr, T *restrict yi, const T *restrict w,
-                                           int64_t m, int64_t count)
-{
-    /* cos and sin of one and two fifths of a turn */
-    const T c1 = (T)0.30901699437494742, c2 = (T)-0.80901699437494742;
-    const T s1 = (T)0.95105651629515357, s2 = (T)0.58778525229247313;
-    const T *const v = w + 4 * m;
-    for (int64_t p = 0; p < m; p++) {
-        const int64_t from = count * p, step = count * m, to = 5 * count * p;
-        FOURIER_LOOP
-        for (int64_t q = 0; q < count; q++) {
-            const T *const r = xr + from + q, *const i = xi + from + q;
-            const T br = r[step] + r[4 * step], bi = i[step] + i[4 * step];
-            const T dr = r[step] - r[4 * step], di = i[step] - i[4 * step];
-            const T cr = r[2 * step] + r[3 * step], ci = i[2 * step] + i[3 * step];
-            const T er = r[2 * step] - r[3 * step], ei = i[2 * step] - i[3 * step];
-            const T tr = r[0] + c1 * br + c2 * cr, ti = i[0] + c1 * bi + c2 * ci;
-            const T ur = r[0] + c2 * br + c1 * cr, ui = i[0] + c2 * bi + c1 * ci;
-            const T fr = s1 * di + s2 * ei, fi = -(s1 * dr + s2 * er);
-            const T gr = s2 * di - s1 * ei, gi = -(s2 * dr - s1 * er);
-            const T ar = tr + fr, ai = ti + fi, hr = ur + gr, hi = ui + gi;
-            const T kr = ur - gr, ki = ui - gi, lr = tr - fr, li = ti - fi;
-            yr[to + q] = r[0] + br + cr;
-            yi[to + q] = i[0] + bi + ci;
-            yr[to + count + q] = ar * w[p] - ai * v[p];
-            yi[to + count + q] = ar * v[p] + ai * w[p];
-            yr[to + 2 * count + q] = hr * w[m + p] - hi * v[m + p];
-            yi[to + 2 * count + q] = hr * v[m + p] + hi * w[m + p];
-            yr[to + 3 * count + q] = kr * w[2 * m + p] - ki * v[2 * m + p];
-            yi[to + 3 * count + q] = kr * v[2 * m + p] + ki * w[2 * m + p];
-            yr[to + 4 * count + q] = lr * w[3 * m + p] - li * v[3 * m + p];
-            yi[to + 4 * count + q] = lr * v[3 * m + p] + li * w[3 * m + p];
-        }
-    }
-}
-
-/* Any radix; the roots of unity for that number of points are stored after the factors. */
-TILE_FUNCTION static void fourier_pass_T(const T *restrict xr, const T *restrict xi,
-                                         T *restrict yr, T *restrict yi, const T *restrict w,
-                                         int64_t radix, int64_t m, int64_t count)
-{
+    const int half = radix / 2;
     const T *const v = w + (radix - 1) * m, *const cosines = v + (radix - 1) * m;
     const T *const sines = cosines + radix;
+    const T ar = xr[at], ai = xi[at];
+    T sr = ar, si = ai, er[MOST_UNROLLED / 2], ei[MOST_UNROLLED / 2];
+    T dr[MOST_UNROLLED / 2], di[MOST_UNROLLED / 2];
+    #pragma GCC unroll 6
+    for (int j = 1; j <= half; j++) {
+        const T br = xr[at + j * step], cr = xr[at + (radix - j) * step];
+        const T bi = xi[at + j * step], ci = xi[at + (radix - j) * step];
+        er[j - 1] = br + cr;
+        ei[j - 1] = bi + ci;
+        dr[j - 1] = br - cr;
+        di[j - 1] = bi - ci;
+        sr += er[j - 1];
+        si += ei[j - 1];
+    }
+    yr[to] = sr;
+    yi[to] = si;
+    #pragma GCC unroll 6
+    for (int k = 1; k <= half; k++) {
+        T tr = ar, ti = ai, ur = sines[k] * dr[0], ui = sines[k] * di[0];
+        #pragma GCC unroll 6
+        for (int j = 1; j <= half; j++) {
+            const int turn = j * k % radix, near = turn <= half ? turn : radix - turn;
+            tr += cosines[near] * er[j - 1];
+            ti += cosines[near] * ei[j - 1];
+            if (j == 1) continue;
+            const T s = turn <= half ? sines[near] : -sines[near];
+            ur += s * dr[j - 1];
+            ui += s * di[j - 1];
+        }
+        const T fr = tr - ui, fi = ti + ur, gr = tr + ui, gi = ti - ur;
+        const int64_t f = (k - 1) * m + p, g = (radix - k - 1) * m + p;
+        yr[to + k * next] = fr * w[f] - fi * v[f];
+        yi[to + k * next] = fr * v[f] + fi * w[f];
+        yr[to + (radix - k) * next] = gr * w[g] - gi * v[g];
+        yi[to + (radix - k) * next] = gr * v[g] + gi * w[g];
+    }
+}
+
+static TILE_INLINE void fourier_odd_pass_T(const int radix, const T *restrict xr,
+                                           const T *restrict xi, T *restrict yr, T *restrict yi,
+                                           const T *restrict w, int64_t m, int64_t count)
+{
+    if (count == 1) {
+        FOURIER_LOOP
+        for (int64_t p = 0; p < m; p++)
+            fourier_odd_T(radix, xr, xi, yr, yi, w, m, p, m, radix * p, 1, p);
+        return;
+    }
     for (int64_t p = 0; p < m; p++) {
-        for (int64_t k = 0; k < radix; k++) {
-            T *const restrict r = yr + count * (radix * p + k);
-            T *const restrict i = yi + count * (radix * p + k);
-            for (int64_t q = 0; q < count; q++) r[q] = i[q] = 0;
-            for (int64_t j = 0; j < radix; j++) {
-                const T c = cosines[j * k % radix], s = sines[j * k % radix];
-                const T *const a = xr + count * (p + m * j), *const b = xi + count * (p + m * j);
-                FOURIER_LOOP
-                for (int64_t q = 0; q < count; q++) {
-                    r[q] += a[q] * c - b[q] * s;
-                    i[q] += a[q] * s + b[q] * c;
-                }
-            }
-            if (k == 0) continue;
-            const T wr = w[(k - 1) * m + p], wi = v[(k - 1) * m + p];
+        FOURIER_LOOP
+        for (int64_t q = 0; q < count; q++)
+            fourier_odd_T(radix, xr, xi, yr, yi, w, m, q + count * p, count * m,
+                          q + radix * count * p, count, p);
+    }
+}
+
+TILE_FUNCTION static void fourier_pass_3_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                           T *restrict yi, const T *restrict w, int64_t radix,
+                                           int64_t m, int64_t count, int read, int write)
+{
+    FOURIER_ANY_PASS;
+    fourier_odd_pass_T(3, xr, xi, yr, yi, w, m, count);
+}
+
+TILE_FUNCTION static void fourier_pass_5_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                           T *restrict yi, const T *restrict w, int64_t radix,
+                                           int64_t m, int64_t count, int read, int write)
+{
+    FOURIER_ANY_PASS;
+    fourier_odd_pass_T(5, xr, xi, yr, yi, w, m, count);
+}
+
+TILE_FUNCTION static void fourier_pass_7_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                           T *restrict yi, const T *restrict w, int64_t radix,
+                                           int64_t m, int64_t count, int read, int write)
+{
+    FOURIER_ANY_PASS;
+    fourier_odd_pass_T(7, xr, xi, yr, yi, w, m, count);
+}
+
+TILE_FUNCTION static void fourier_pass_11_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                            T *restrict yi, const T *restrict w, int64_t radix,
+                                            int64_t m, int64_t count, int read, int write)
+{
+    FOURIER_ANY_PASS;
+    fourier_odd_pass_T(11, xr, xi, yr, yi, w, m, count);
+}
+
+TILE_FUNCTION static void fourier_pass_13_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                            T *restrict yi, const T *restrict w, int64_t radix,
+                                            int64_t m, int64_t count, int read, int write)
+{
+    FOURIER_ANY_PASS;
+    fourier_odd_pass_T(13, xr, xi, yr, yi, w, m, count);
+}
+
+/* Results of `n` neighbouring points from `start` on, of sums and differences as below. */
+static TILE_INLINE void fourier_block_T(const int64_t n, const T *restrict xr, const T *restrict xi,
+                                        T *restrict yr, T *restrict yi, const T *restrict w,
+                                        int64_t radix, int64_t m, int64_t count, int64_t start)
+{
+    const int64_t half = radix / 2, step = count * m;
+    const T *const v = w + (radix - 1) * m, *const cosines = v + (radix - 1) * m;
+    const T *const sines = cosines + radix;
+    int64_t from[FOURIER_BLOCK], to[FOURIER_BLOCK];
+    for (int64_t l = 0; l < n; l++) {
+        from[l] = (start + l) / count;
+        to[l] = start + l + count * (radix - 1) * from[l];
+    }
+    const int together = from[0] == from[n - 1];
+    for (int64_t k = 0; k <= half; k++) {
+        T tr[FOURIER_BLOCK], ti[FOURIER_BLOCK], ur[FOURIER_BLOCK], ui[FOURIER_BLOCK];
+        FOURIER_LOOP
+        for (int64_t l = 0; l < n; l++) {
+            tr[l] = xr[start + l];
+            ti[l] = xi[start + l];
+            ur[l] = ui[l] = 0;
+        }
+        for (int64_t j = 1, turn = k; j <= half; j++) {
+            const T c = cosines[turn], s = sines[turn];
+            const T *const a = xr + start + step * j, *const b = xi + start + step * j;
+            const T *const d = xr + start + step * (radix - j);
+            const T *const e = xi + start + step * (radix - j);
             FOURIER_LOOP
-            for (int64_t q = 0; q < count; q++) {
-                const T real = r[q] * wr - i[q] * wi;
-                i[q] = r[q] * wi + i[q] * wr;
-                r[q] = real;
+            for (int64_t l = 0; l < n; l++) {
+                tr[l] += c * a[l];
+                ti[l] += c * b[l];
+                ur[l] += s * d[l];
+                ui[l] += s * e[l];
+            }
+            turn = turn + k < radix ? turn + k : turn + k - radix;
+        }
+        for (int64_t side = 0; side < (k == 0 ? 1 : 2); side++) {
+            const int64_t own = side ? radix - k : k;
+            T fr[FOURIER_BLOCK], fi[FOURIER_BLOCK];
+            FOURIER_LOOP
+            for (int64_t l = 0; l < n; l++) {
+                fr[l] = side ? tr[l] + ui[l] : tr[l] - ui[l];
+                fi[l] = side ? ti[l] - ur[l] : ti[l] + ur[l];
+            }
+            if (together) {
+                const T wr = k ? w[(own - 1) * m + from[0]] : 1;
+                const T wi = k ? v[(own - 1) * m + from[0]] : 0;
+                T *const restrict r = yr + to[0] + count * own;
+                T *const restrict i = yi + to[0] + count * own;
+                FOURIER_LOOP
+                for (int64_t l = 0; l < n; l++) {
+                    r[l] = fr[l] * wr - fi[l] * wi;
+                    i[l] = fr[l] * wi + fi[l] * wr;
+                }
+            } else {
+                for (int64_t l = 0; l < n; l++) {
+                    const T wr = k ? w[(own - 1) * m + from[l]] : 1;
+                    const T wi = k ? v[(own - 1) * m + from[l]] : 0;
+                    yr[to[l] + count * own] = fr[l] * wr - fi[l] * wi;
+                    yi[to[l] + count * own] = fr[l] * wi + fi[l] * wr;
+                }
             }
         }
     }
 }
 
-static void fourier_some_T(const T *restrict x, const T *restrict factors, T *restrict y,
-                           int64_t rows, int64_t size, const int *radices, int inverse,
-                           T *restrict workspace)
+/* Any odd radix; what is read becomes sums and differences. */
+TILE_FUNCTION static void fourier_pass_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                         T *restrict yi, const T *restrict w, int64_t radix,
+                                         int64_t m, int64_t count, int read, int write)
 {
-    for (int64_t row = 0; row < rows; row++, x += 2 * size, y += 2 * size) {
-        T *restrict from = workspace, *restrict to = workspace + 2 * size;
-        const T *const a = x + inverse, *const b = x + 1 - inverse;
-        T *const c = y + inverse, *const d = y + 1 - inverse;
-        if (*radices != 4) {
-            FOURIER_LOOP
-            for (int64_t k = 0; k < size; k++) {
-                from[k] = a[2 * k];
-                from[size + k] = b[2 * k];
-            }
+    FOURIER_ANY_PASS;
+    const int64_t step = count * m;
+    for (int64_t j = 1; j <= radix / 2; j++) {
+        T *const a = xr + step * j, *const b = xi + step * j;
+        T *const c = xr + step * (radix - j), *const d = xi + step * (radix - j);
+        FOURIER_LOOP
+        for (int64_t t = 0; t < step; t++) {
+            const T real = a[t], imag = b[t];
+            a[t] = real + c[t];
+            b[t] = imag + d[t];
+            c[t] = real - c[t];
+            d[t] = imag - d[t];
         }
-        const T *w = factors;
-        int64_t count = 1, length = size;
-        int stored = 0;
-        for (const int *radix = radices; *radix != 0; radix++) {
-            const int64_t m = length / *radix;
-            stored = m == 1 && count > 1 && (*radix == 4 || *radix == 2);
-            T *const real = stored ? c : to, *const imag = stored ? d : to + size;
-            const int write = stored ? 2 : 1;
-            if (*radix == 4 && count == 1) fourier_pass_4_T(a, b, real, imag, w, m, 1, 1);
-            else if (*radix == 4)
-                fourier_pass_4_T(from, from + size, real, imag, w, m, count, write);
-            else if (*radix == 2)
-                fourier_pass_2_T(from, from + size, real, imag, w, m, count, write);
-            else if (*radix == 3) fourier_pass_3_T(from, from + size, to, to + size, w, m, count);
-            else if (*radix == 5) fourier_pass_5_T(from, from + size, to, to + size, w, m, count);
-            else fourier_pass_T(from, from + size, to, to + size, w, *radix, m, count);
-            w += 2 * (*radix - 1) * m + (*radix > 5 ? 2 * *radix : 0);
-            count *= *radix;
-            length = m;
-            T *const read = from;
-            from = to;
-            to = read;
-        }
-        if (stored) continue;
+    }
+    if (step < FOURIER_BLOCK) {
+        fourier_block_T(step, xr, xi, yr, yi, w, radix, m, count, 0);
+        return;
+    }
+    for (int64_t t = 0; t < step; t += FOURIER_BLOCK) /* the last block may overlap the one before */
+        fourier_block_T(FOURIER_BLOCK, xr, xi, yr, yi, w, radix, m, count,
+                        t < step - FOURIER_BLOCK ? t : step - FOURIER_BLOCK);
+}
+
+/* All passes of `lanes` transforms side by side, from one buffer to the other and back; the result
+   is in the one that it returns. Point k of transform q is at q + lanes k. */
+static T *fourier_passes_T(T *restrict from, T *restrict to, const T *restrict w, int64_t size,
+                           int64_t lanes, const int *radices, fourier_pass_of_T *const *passes)
+{
+    const int64_t all = lanes * size;
+    for (int64_t count = lanes, m = size; *radices != 0; count *= *radices++) {
+        m /= *radices;
+        (*passes++)(from, from + all, to, to + all, w, *radices, m, count, 1, 1);
+        w += FOURIER_FACTORS(*radices, m);
+        T *const read = from;
+        from = to;
+        to = read;
+    }
+    return from;
+}
+
+/* One transform of points that lie one after another. A first and a last pass of radix 4, and a
+   last pass of radix 2, read and write them where they are. */
+static void fourier_row_T(const T *restrict x, const T *restrict w, T *restrict y, int64_t size,
+                          const int *radices, fourier_pass_of_T *const *passes, int inverse,
+                          T *restrict workspace)
+{
+    T *from = workspace, *to = workspace + 2 * size;
+    const T *const a = x + inverse, *const b = x + 1 - inverse;
+    T *const c = y + inverse, *const d = y + 1 - inverse;
+    if (*radices != 4) {
         FOURIER_LOOP
         for (int64_t k = 0; k < size; k++) {
-            c[2 * k] = from[k];
-            d[2 * k] = from[size + k];
+            from[k] = a[2 * k];
+            from[size + k] = b[2 * k];
+        }
+    }
+    for (int64_t count = 1, m = size; *radices != 0; count *= *radices++) {
+        m /= *radices;
+        const int loaded = count == 1 && *radices == 4; /* which only reads them */
+        const int stored = m == 1 && count > 1 && (*radices == 4 || *radices == 2);
+        (*passes++)(loaded ? (T *)a : from, loaded ? (T *)b : from + size, stored ? c : to,
+                    stored ? d : to + size, w, *radices, m, count, loaded ? 2 : 1, stored ? 2 : 1);
+        if (stored) return;
+        w += FOURIER_FACTORS(*radices, m);
+        T *const read = from;
+        from = to;
+        to = read;
+    }
+    FOURIER_LOOP
+    for (int64_t k = 0; k < size; k++) {
+        c[2 * k] = from[k];
+        d[2 * k] = from[size + k];
+    }
+}
+
+/* Reads `lanes` rows from the row `first` on, side by side. Points of a row are `stride` apart, as
+   many as the rows that lie beside one another. `spare` has room for all numbers. */
+static void fourier_read_T(const T *restrict x, T *restrict real, T *restrict imag,
+                           T *restrict spare, int64_t first, int64_t lanes, int64_t size,
+                           int64_t stride)
+{
+    if (stride == 1 && lanes > 1) {
+        const size_t bytes = (size_t)lanes * sizeof(T);
+        copy_transposed_T(lanes, 2 * size, x + 2 * size * first, 2 * size, spare, lanes);
+        for (int64_t k = 0; k < size; k++) {
+            memcpy(real + k * lanes, spare + 2 * k * lanes, bytes);
+            memcpy(imag + k * lanes, spare + (2 * k + 1) * lanes, bytes);
+        }
+        return;
+    }
+    for (int64_t lane = 0, n; lane < lanes; lane += n) {
+        const int64_t column = (first + lane) % stride, row = first + lane - column;
+        n = lanes - lane < stride - column ? lanes - lane : stride - column;
+        const T *const a = x + 2 * (row * size + column);
+        if (lanes == 1) {
+            FOURIER_LOOP
+            for (int64_t k = 0; k < size; k++) {
+                real[k] = a[2 * stride * k];
+                imag[k] = a[2 * stride * k + 1];
+            }
+        }
+        for (int64_t k = 0; lanes > 1 && k < size; k++) {
+            FOURIER_LOOP
+            for (int64_t l = 0; l < n; l++) {
+                real[k * lanes + lane + l] = a[2 * (stride * k + l)];
+                imag[k * lanes + lane + l] = a[2 * (stride * k + l) + 1];
+            }
+        }
+    }
+}
+
+/* Writes them. */
+static void fourier_write_T(T *restrict y, const T *restrict real, const T *restrict imag,
+                            T *restrict spare, int64_t first, int64_t lanes, int64_t size,
+                            int64_t stride)
+{
+    if (stride == 1 && lanes > 1) {
+        const size_t bytes = (size_t)lanes * sizeof(T);
+        for (int64_t k = 0; k < size; k++) {
+            memcpy(spare + 2 * k * lanes, real + k * lanes, bytes);
+            memcpy(spare + (2 * k + 1) * lanes, imag + k * lanes, bytes);
+        }
+        copy_transposed_T(2 * size, lanes, spare, lanes, y + 2 * size * first, 2 * size);
+        return;
+    }
+    for (int64_t lane = 0, n; lane < lanes; lane += n) {
+        const int64_t column = (first + lane) % stride, row = first + lane - column;
+        n = lanes - lane < stride - column ? lanes - lane : stride - column;
+        T *const a = y + 2 * (row * size + column);
+        if (lanes == 1) {
+            FOURIER_LOOP
+            for (int64_t k = 0; k < size; k++) {
+                a[2 * stride * k] = real[k];
+                a[2 * stride * k + 1] = imag[k];
+            }
+        }
+        for (int64_t k = 0; lanes > 1 && k < size; k++) {
+            FOURIER_LOOP
+            for (int64_t l = 0; l < n; l++) {
+                a[2 * (stride * k + l)] = real[k * lanes + lane + l];
+                a[2 * (stride * k + l) + 1] = imag[k * lanes + lane + l];
+            }
+        }
+    }
+}
+
+/* Transforms of `lanes` rows, side by side. */
+static void fourier_some_T(const T *restrict x, const T *restrict factors, T *restrict y,
+                           int64_t first, int64_t lanes, int64_t size, int64_t stride,
+                           const int *radices, fourier_pass_of_T *const *passes, int inverse,
+                           T *restrict workspace)
+{
+    if (lanes < 4 && stride == 1) {
+        for (int64_t row = first; row < first + lanes; row++)
+            fourier_row_T(x + 2 * size * row, factors, y + 2 * size * row, size, radices, passes,
+                          inverse, workspace);
+        return;
+    }
+    const int64_t all = lanes * size;
+    T *const from = workspace, *const to = workspace + 2 * all;
+    fourier_read_T(x, from + inverse * all, from + !inverse * all, to, first, lanes, size, stride);
+    T *const found = fourier_passes_T(from, to, factors, size, lanes, radices, passes);
+    fourier_write_T(y, found + inverse * all, found + !inverse * all, found == from ? to : from,
+                    first, lanes, size, stride);
+}
+
+/* Each point times a factor of its own, in all lanes. */
+static void fourier_scale_T(T *restrict real, T *restrict imag, const T *restrict cosines,
+                            const T *restrict sines, int64_t size, int64_t lanes)
+{
+    if (lanes == 1) {
+        FOURIER_LOOP
+        for (int64_t k = 0; k < size; k++) {
+            const T r = real[k];
+            real[k] = r * cosines[k] - imag[k] * sines[k];
+            imag[k] = r * sines[k] + imag[k] * cosines[k];
+        }
+    }
+    for (int64_t k = 0; lanes > 1 && k < size; k++) {
+        FOURIER_LOOP
+        for (int64_t e = lanes * k; e < lanes * (k + 1); e++) {
+            const T r = real[e];
+            real[e] = r * cosines[k] - imag[e] * sines[k];
+            imag[e] = r * sines[k] + imag[e] * cosines[k];
         }
     }
 }
@@ -242,68 +485,70 @@ static void fourier_some_T(const T *restrict x, const T *restrict factors, T *re
    linear filtering approach to the computation of discrete Fourier transform, IEEE Transactions
    on Audio and Electroacoustics 18, 1970. The convolution is computed by transforms of `length`
    >= 2 size - 1 points. Their factors are followed by the chirp, and by the transform of its
-   conjugate over `length`, real parts first. The workspace has room for 8 `length` numbers. */
+   conjugate over `length`, real parts first. */
 static void fourier_chirp_T(const T *restrict x, const T *restrict factors, const T *restrict chirp,
-                            T *restrict y, int64_t rows, int64_t size, int64_t length,
-                            const int *radices, int inverse, T *restrict workspace)
+                            T *restrict y, int64_t first, int64_t lanes, int64_t size,
+                            int64_t stride, int64_t length, const int *radices,
+                            fourier_pass_of_T *const *passes, int inverse, T *restrict workspace)
 {
-    const T *const cosines = chirp, *const sines = chirp + size;
-    const T *const fr = sines + size, *const fi = fr + length;
-    T *const a = workspace + 4 * length, *const b = a + 2 * length;
-    for (int64_t row = 0; row < rows; row++, x += 2 * size, y += 2 * size) {
-        FOURIER_LOOP
-        for (int64_t k = 0; k < size; k++) {
-            const T real = x[2 * k + inverse], imag = x[2 * k + 1 - inverse];
-            a[2 * k] = real * cosines[k] - imag * sines[k];
-            a[2 * k + 1] = real * sines[k] + imag * cosines[k];
-        }
-        for (int64_t k = 2 * size; k < 2 * length; k++) a[k] = 0;
-        fourier_some_T(a, factors, b, 1, length, radices, 0, workspace);
-        FOURIER_LOOP
-        for (int64_t k = 0; k < length; k++) {
-            const T real = b[2 * k], imag = b[2 * k + 1];
-            b[2 * k] = real * fr[k] - imag * fi[k];
-            b[2 * k + 1] = real * fi[k] + imag * fr[k];
-        }
-        fourier_some_T(b, factors, a, 1, length, radices, 1, workspace);
-        FOURIER_LOOP
-        for (int64_t k = 0; k < size; k++) {
-            const T real = a[2 * k], imag = a[2 * k + 1];
-            y[2 * k + inverse] = real * cosines[k] - imag * sines[k];
-            y[2 * k + 1 - inverse] = real * sines[k] + imag * cosines[k];
-        }
-    }
+    const int64_t all = lanes * length;
+    T *const from = workspace, *const to = workspace + 2 * all;
+    fourier_read_T(x, from + inverse * all, from + !inverse * all, to, first, lanes, size, stride);
+    fourier_scale_T(from, from + all, chirp, chirp + size, size, lanes);
+    memset(from + lanes * size, 0, (size_t)(lanes * (length - size)) * sizeof(T));
+    memset(from + all + lanes * size, 0, (size_t)(lanes * (length - size)) * sizeof(T));
+    T *const a = fourier_passes_T(from, to, factors, length, lanes, radices, passes);
+    /* the inverse transform exchanges the parts twice: those of what follows are exchanged */
+    fourier_scale_T(a, a + all, chirp + 2 * size, chirp + 2 * size + length, length, lanes);
+    T *const other = a == from ? to : from;
+    memcpy(other, a + all, (size_t)all * sizeof(T));
+    memcpy(other + all, a, (size_t)all * sizeof(T));
+    T *const b = fourier_passes_T(other, a, factors, length, lanes, radices, passes);
+    fourier_scale_T(b + all, b, chirp, chirp + size, size, lanes);
+    fourier_write_T(y, b + !inverse * all, b + inverse * all, b == from ? to : from, first, lanes,
+                    size, stride);
 }
 
 /* Points from which a second thread is worth its fork and join. */
 enum { FOURIER_PARALLEL = 16384 };
 
-/* Transforms `rows` rows of `size` complex numbers, by passes of these radices, which end with 0.
-   Threads divide the rows; the workspace has room for 4 `size` numbers for each thread. */
+/* Transforms `rows` rows of `size` complex numbers that are `stride` apart, by passes of these
+   radices, which end with 0; up to `lanes` rows side by side. Threads divide the blocks of rows;
+   the workspace has room for 4 `size` numbers for each row of a block of each thread. */
 static void fourier_rows_T(const T *restrict x, const T *restrict factors, T *restrict y,
-                           int64_t rows, int64_t size, const int *radices, int inverse,
+                           int64_t rows, int64_t size, int64_t stride, int64_t lanes,
+                           const int *radices, fourier_pass_of_T *const *passes, int inverse,
                            T *restrict workspace, int n_threads)
 {
-    const int64_t teams = rows < n_threads ? rows : n_threads;
+    const int64_t blocks = (rows + lanes - 1) / lanes;
+    const int64_t teams = blocks < n_threads ? blocks : n_threads;
 #pragma omp parallel for num_threads(n_threads) if (teams > 1 && rows * size >= FOURIER_PARALLEL)
     for (int64_t team = 0; team < teams; team++) {
-        const int64_t first = rows * team / teams, end = rows * (team + 1) / teams;
-        fourier_some_T(x + 2 * size * first, factors, y + 2 * size * first, end - first, size,
-                       radices, inverse, workspace + 4 * size * team);
+        const int64_t end = blocks * (team + 1) / teams;
+        for (int64_t block = blocks * team / teams; block < end; block++) {
+            const int64_t first = lanes * block, rest = rows - first;
+            fourier_some_T(x, factors, y, first, rest < lanes ? rest : lanes, size, stride,
+                           radices, passes, inverse, workspace + 4 * size * lanes * team);
+        }
     }
 }
 
-/* The same with fourier_chirp_T, and with room for 8 `length` numbers for each thread. */
+/* The same with fourier_chirp_T, and with room for 4 `length` numbers for each row. */
 static void fourier_chirp_rows_T(const T *restrict x, const T *restrict factors,
                                  const T *restrict chirp, T *restrict y, int64_t rows, int64_t size,
-                                 int64_t length, const int *radices, int inverse,
+                                 int64_t stride, int64_t lanes, int64_t length, const int *radices,
+                                 fourier_pass_of_T *const *passes, int inverse,
                                  T *restrict workspace, int n_threads)
 {
-    const int64_t teams = rows < n_threads ? rows : n_threads;
+    const int64_t blocks = (rows + lanes - 1) / lanes;
+    const int64_t teams = blocks < n_threads ? blocks : n_threads;
 #pragma omp parallel for num_threads(n_threads) if (teams > 1 && rows * length >= FOURIER_PARALLEL)
     for (int64_t team = 0; team < teams; team++) {
-        const int64_t first = rows * team / teams, end = rows * (team + 1) / teams;
-        fourier_chirp_T(x + 2 * size * first, factors, chirp, y + 2 * size * first, end - first,
-                        size, length, radices, inverse, workspace + 8 * length * team);
+        const int64_t end = blocks * (team + 1) / teams;
+        for (int64_t block = blocks * team / teams; block < end; block++) {
+            const int64_t first = lanes * block, rest = rows - first;
+            fourier_chirp_T(x, factors, chirp, y, first, rest < lanes ? rest : lanes, size, stride,
+                            length, radices, passes, inverse, workspace + 4 * length * lanes * team);
+        }
     }
 }
