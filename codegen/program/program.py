@@ -291,7 +291,7 @@ def plan(
         stored: dict[Node, Node] = {}
         kept: list[Group] = []
         for found in groups:
-            source = None if found.root in results and not is_body else _same_memory(found)
+            source = None if found.root in results and not is_body else _same_memory(found, is_body)
             if source is not None:
                 stored[found.root] = stored.get(source, source)
             else:
@@ -482,14 +482,16 @@ def _check(node: Node, claims: Callable[[Node], bool], unexpanded: Mapping[str, 
         raise CodegenError(f"{node.describe()} has no type; trace with input types")
 
 
-def _same_memory(found: Group) -> Node | None:
+def _same_memory(found: Group, is_body: bool) -> Node | None:
     """The value whose memory a group would merely copy: all members are views that keep the order of
-    elements (a reshape)."""
+    elements (a reshape). In a body, numbers are variables, which arrays of one element are not."""
     if any(m.target.kind != "view" for m in found.members) or len(found.inputs) != 1:
+        return None
+    (source,) = found.inputs
+    if is_body and (not source.type.rank) != (not found.root.type.rank):
         return None
     lowered = lower(found)
     value = lowered.value
-    (source,) = found.inputs
     if not isinstance(value, Load) or value.guard is not None or source.type.dtype != found.root.type.dtype:
         return None
     here = flatten(found.index, found.root.type.shape)

@@ -355,3 +355,32 @@ def test_a_product_in_a_loop_is_that_of_a_template() -> None:
     loop = loop_in(text)
     assert loop.count("matmul") and "lanes" not in loop
     assert len(set(re.findall(r"multiply_\w+(?=\()", text))) >= 1
+
+
+def _element_carried(x: Any) -> Any:
+    """The only element of an array that a loop computes from scratch is a number that the loop carries, too."""
+    first, rounds = x[0], 0
+    while rounds < 5 and first < 3:
+        x = np.array([first * 2]) + x
+        first = x[0]
+        rounds += 1
+    return x, first, rounds
+
+
+def _element_read_before_it_is_written(x: Any) -> Any:
+    """It is also read by several kernels, in a branch that writes it."""
+    value, rounds = np.zeros((1, 1)), 0
+    while rounds < 6:
+        change = 0.0
+        if x[0] != 7:
+            before = value[0, 0]
+            value[0, 0] = 0.5 * before - 1
+            change = abs(before - value[0, 0])
+        rounds += 1 + int(change > 0.6)
+    return value, rounds
+
+
+@pytest.mark.parametrize("program", [_element_carried, _element_read_before_it_is_written])
+@pytest.mark.parametrize("x", [np.array([1]), np.array([0.1]), np.array([7], np.uint8)])
+def test_the_element_of_an_array_of_one_is_a_number(program: Callable[..., Any], x: Any) -> None:
+    agree(program, x, rungs=RUNGS)
