@@ -456,3 +456,53 @@ def test_loops_of_many_rounds_stay_loops(program: Any) -> None:
     assert len(gm.graph.nodes) < 100
     x = np.random.default_rng(0).random(100)
     np.testing.assert_allclose(gm(x), program(x))
+
+
+def directions(x: Any, most: int, rounds: int) -> Any:
+    """The loop of L-BFGS: a jump that is not known in each round, and lists that grow behind it."""
+    x, steps = x.copy(), []
+    for _ in range(rounds):
+        if np.sum(x) > 100:
+            break
+        q, factors = x * 1.0, []
+        for step in reversed(steps):
+            q = q + 2 * step
+            factors.append(step[0])
+        for step, factor in zip(steps, reversed(factors), strict=True):
+            q = q * 0.5 + step * factor
+        steps.append(q - x)
+        if len(steps) > most:
+            steps.pop(0)
+        x = q * 0.1 + x * 0.2
+    return x
+
+
+def doubled(values: Any) -> Any:
+    for value in values:
+        yield value * 2
+
+
+def grown_behind_jumps(x: Any, count: int) -> Any:
+    """Rounds over a generator, over pairs and over what a function gives."""
+    results = []
+    for values in (doubled(x[:4]), (v + w for v, w in zip(x[:3], x[2:5], strict=True)), map(abs, x[:4])):
+        total, found = 0.0, []
+        for value in values:
+            if total > 3:
+                break
+            for k in range(count):
+                found.append(value + k)
+            total = total + value
+        results += [total, len(found), sum(found)]
+    return results
+
+
+def test_no_round_behind_a_jump_is_lost() -> None:
+    """A branch is traced again if a list in it turns out to grow, from the round on with which it began."""
+    for rounds in (1, 2, 3, 8):
+        x = np.array([-1.2, 1.0])
+        np.testing.assert_allclose(fx.jit(directions, backend="python")(x, 2, rounds), directions(x, 2, rounds))
+    for x in (np.array([1, 2, 0.5, 0.25, -3]), np.array([9, 0.2, 0.5, -1.25, -3])):
+        for count in (0, 2):
+            found = fx.jit(grown_behind_jumps, backend="python")(x, count)
+            np.testing.assert_allclose(found, grown_behind_jumps(x, count))

@@ -16,7 +16,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from typing import Any
 
 from fxlite.base.errors import FxliteError, OptionError, TraceError
@@ -209,7 +209,7 @@ class Flow(Expressions):
                 outcome = body()
                 if isinstance(outcome, Outcome) or outcome not in (None, CONTINUE):
                     return outcome
-                last = _calls(islice(reversed(tracer.graph.nodes), len(tracer.graph.nodes) - before))
+                last = _calls(_newest(tracer.graph, len(tracer.graph.nodes) - before))
                 kinds.append(_kinds_of_arrays(last))
                 differs = len(kinds) > 1 and kinds[-1] != kinds[-2]
                 reasons.append(self._why_too_long(tracer, len(found), last, inside, differs))
@@ -283,7 +283,7 @@ class Flow(Expressions):
         context = over.count, bool(tracer.bodies), inside
         if tracer.decides_bools:
             count = over.count if known else 2
-            return self._rounds((over.item(k) for k in range(count)), body, orelse, places)
+            return self._rounds(iter(range(count)), body, orelse, places, over.item)
         if known and context not in hint.reasons:
             hint.reasons[context] = self._why_kept(tracer, over, body, about, inside)
         why = hint.reasons[context] if known else "its rounds are not known"
@@ -305,11 +305,11 @@ class Flow(Expressions):
                     tracer.note_statement("for", f"is unrolled: {str(error).splitlines()[0]}")
         if why and hint.settles and not over.is_rest:
             rest = partial(self.for_, over.rest(), body, orelse, names, exposed, later, every)
-            return self._rounds(iter((over.item(0),)), body, rest, places)
-        elements: Iterator[Any] = iter(values) if one_by_one else (over.item(k) for k in range(over.count))
+            return self._rounds(iter((0,)), body, rest, places, over.item)
+        rounds: Iterator[Any] = iter(values if one_by_one else range(over.count))
         if hint.refusal is not None and not tracer.bodies:
-            elements = _few_enough(tracer, elements, over.count, hint.refusal)
-        return self._rounds(elements, body, orelse, places)
+            rounds = _few_enough(tracer, rounds, over.count, hint.refusal)
+        return self._rounds(rounds, body, orelse, places, None if one_by_one else over.item)
 
     def filled(
         self,
@@ -406,12 +406,17 @@ class Flow(Expressions):
         return "there are loops in it" if has_loops and is_large else ""
 
     def _rounds(
-        self, values: Iterator[Any], body: Callable[[Any], Any], orelse: Part | None, places: Sequence[Place]
+        self,
+        rounds: Iterator[Any],
+        body: Callable[[Any], Any],
+        orelse: Part | None,
+        places: Sequence[Place],
+        element: Callable[[Any], Any] | None = None,
     ) -> Any:
         """The iterations of a loop in sequence; those after a jump that is not known while tracing are traced as a
-        branch."""
-        for value in values:
-            outcome = body(value)
+        branch, perhaps several times. ``element`` makes the value of a round, if rounds are not these values."""
+        for one in rounds:
+            outcome = body(one if element is None else element(one))
             if isinstance(outcome, Outcome):
                 outcome.flags["CONTINUE"] = False
                 outcome = settled(outcome)
@@ -420,7 +425,9 @@ class Flow(Expressions):
                 end = self._ended(_left(outcome))
 
                 def more() -> Any:
-                    return self._rounds(values, body, orelse, places)
+                    nonlocal rounds
+                    rounds, left_rounds = tee(rounds)  # another attempt begins where this one does
+                    return self._rounds(left_rounds, body, orelse, places, element)
 
                 return self.either(left, (partial(_same, end), more), places)
             if outcome is not None and outcome is not CONTINUE:
@@ -449,7 +456,7 @@ def _few_enough(tracer: Any, values: Iterable[Any], count: int, refusal: FxliteE
     made, seen = 0, len(tracer.graph.nodes)
     for number, value in enumerate(values):
         now = len(tracer.graph.nodes)
-        made += sum(map(calls_in, islice(reversed(tracer.graph.nodes), now - seen)))
+        made += sum(map(calls_in, _newest(tracer.graph, now - seen)))
         seen = now
         if number and made * count > _MOST_FORCED * number:
             tracer.is_too_long = True
@@ -507,6 +514,12 @@ def _kinds_of_arrays(calls: Iterable[Any]) -> frozenset[Any]:
 
 def _rank(node: Any) -> int:
     return getattr(node.type, "rank", 0)
+
+
+def _newest(graph: Any, count: int) -> Iterable[Any]:
+    """The last ``count`` nodes of a graph, the last one first; none if there are fewer nodes than before, because what
+    follows a condition in a loop is traced in another graph than what precedes it."""
+    return islice(reversed(graph.nodes), max(0, count))
 
 
 def _calls(nodes: Iterable[Any]) -> list[Any]:
@@ -642,7 +655,7 @@ class Capturing:
                 if number and made * count > min(most, around) * number:
                     self.needs_flow = True
                     raise LoopTooLong(f"{count} rounds of a loop would take {made // number} nodes each")
-                first = _calls(islice(reversed(self.graph.nodes), made if number == 1 and not few else 0))
+                first = _calls(_newest(self.graph, made if number == 1 and not few else 0))
                 if what := _why_kernels(first, count, FEW_WRITES):
                     self.needs_flow = True
                     raise LoopTooLong(f"{count} rounds of a loop {what}")
@@ -657,11 +670,11 @@ class Capturing:
 
         def asked(test: Any) -> Any:
             nonlocal rounds, last
-            made, rounds = max(0, len(self.graph.nodes) - before), rounds + 1  # a generator may run in another graph
+            made, rounds = max(0, len(self.graph.nodes) - before), rounds + 1
             if made > min(MOST_UNROLLED, _SURELY_LONG // self._rounds_around):
                 self.needs_flow = True
                 raise LoopTooLong(f"{rounds} rounds of a loop take {made} nodes")
-            new = _calls(islice(reversed(self.graph.nodes), max(0, made - last)))
+            new = _calls(_newest(self.graph, made - last))
             if what := _why_kernels(new, rounds, FEW_WRITES):
                 self.needs_flow = True
                 raise LoopTooLong(f"{rounds} rounds of a loop {what}")
