@@ -249,8 +249,9 @@ def program_calls(planned: Planned, make: Maker) -> list[Call]:
             continue  # nothing of these values is needed
         listed = ", ".join(others[:6]) + (", ..." if len(others) > 6 else "")
         note = "\n * ".join(textwrap.wrap(f"Also computes {listed}.", 94, subsequent_indent="  "))
-        end = calls[number].text.index(" */")  # of the comment it begins with
-        text = f"{calls[number].text[:end]}\n * {note}{calls[number].text[end:]}"
+        text = calls[number].text
+        end = text.rindex(" */", 0, text.index(f"static void {calls[number].function}("))  # of its comment
+        text = f"{text[:end]}\n * {note}{text[end:]}"
         calls[number] = replace(calls[number], text=text)
     return [replace(calls[number], name=name) for number, name in enumerate(names)]
 

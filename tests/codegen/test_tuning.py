@@ -246,9 +246,9 @@ def test_nothing_to_choose() -> None:
 def test_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = "from fxlite import nn\n\n\ndef model():\n    return nn.Linear(48, 48).eval()\n"
+    program = "from fxlite import nn\n\n\ndef model():\n    return nn.Linear(80, 80).eval()\n"
     enter_folder(tmp_path, monkeypatch, {"tuned": program}, columns=140)
-    given = ["tuned.py:model", "--input", "x=f32[B,48]", "--autotune", "--size", "B=40"]
+    given = ["tuned.py:model", "--input", "x=f32[B,80]", "--autotune", "--size", "B=40"]
     monkeypatch.setattr(compiler, "machine_roofs", lambda: None)
     monkeypatch.setattr(Harness, "seconds", lambda harness, candidate: 1.0 - candidate / 4)
     status, out, err = run(capsys, "compile", *given, "-o", "out", "--threads", "1")

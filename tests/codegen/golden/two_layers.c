@@ -14,8 +14,7 @@ struct two_layers_values {
     float *relu;
 };
 
-/* A tile of the function below: sums are finished in registers, and stored.
- * Also computes relu_1. */
+/* A tile of the function below: sums are finished in registers, and stored. */
 TILE_INLINE
 static void k0_relu_sums(const int rows, const int columns, int64_t row_0, int64_t column_0,
                          const float *a_tile, int64_t a_row, const float *b_tile,
@@ -76,7 +75,8 @@ static void k0_relu_tile(int rows, int columns, int64_t row_0, int64_t column_0,
  * program.py:1
  * m = B, n = 32, k = 32; tiles of TILE_ROWS x 32.
  * The weight is packed, in panels of 32 columns.
- * K is short: the epilogue runs in the registers of a tile. */
+ * K is short: the epilogue runs in the registers of a tile.
+ * Also computes relu_1. */
 static void k0_relu(const float *restrict x, const float *restrict w1_packed,
                     const float *restrict b1, float *restrict relu, int64_t B, int n_threads)
 {

@@ -19,7 +19,8 @@
    one. */
 #define FOURIER_LOOP _Pragma("omp simd")
 
-/* The largest prime whose pass is written out, and the points that a pass of another computes together. */
+/* The largest prime whose pass is written out, and the points that a pass of another computes
+   together. */
 enum { MOST_UNROLLED = 13, FOURIER_BLOCK = 16 };
 
 /* What a pass has: the parts that it reads and writes, and so on. */
@@ -311,7 +312,8 @@ TILE_FUNCTION static void fourier_pass_T(T *restrict xr, T *restrict xi, T *rest
         fourier_block_T(step, xr, xi, yr, yi, w, radix, m, count, 0);
         return;
     }
-    for (int64_t t = 0; t < step; t += FOURIER_BLOCK) /* the last block may overlap the one before */
+    /* The last block may overlap the one before. */
+    for (int64_t t = 0; t < step; t += FOURIER_BLOCK)
         fourier_block_T(FOURIER_BLOCK, xr, xi, yr, yi, w, radix, m, count,
                         t < step - FOURIER_BLOCK ? t : step - FOURIER_BLOCK);
 }
@@ -547,8 +549,9 @@ static void fourier_chirp_rows_T(const T *restrict x, const T *restrict factors,
         const int64_t end = blocks * (team + 1) / teams;
         for (int64_t block = blocks * team / teams; block < end; block++) {
             const int64_t first = lanes * block, rest = rows - first;
+            T *const own = workspace + 4 * length * lanes * team;
             fourier_chirp_T(x, factors, chirp, y, first, rest < lanes ? rest : lanes, size, stride,
-                            length, radices, passes, inverse, workspace + 4 * length * lanes * team);
+                            length, radices, passes, inverse, own);
         }
     }
 }
