@@ -625,8 +625,10 @@ class _Grouping:
                 readers += [u for u in reader.users if u in found.members and u not in readers]
         products = [r for r in readers if r.target.is_matrix_product and not self.claims(r)]
         counts = {p: _count_of_reads(node, p) for p in products}
-        if not any(count >= FEW_ROWS for count in counts.values()) or not _is_strided(node, indices):
-            return any(count >= FEW_ROWS for count in counts.values())
+        if all(count < FEW_ROWS for count in counts.values()):
+            return False
+        if not _is_strided(node, indices):
+            return True
         terms = {p: Index.of(p.args[0].type.shape[-1]).constant or 0 for p in products}
         is_read_often = any(count >= max(FEW_ROWS, terms[p] // FEW_ROWS) for p, count in counts.items())
         if not is_read_often or not found.space:
@@ -641,17 +643,20 @@ class _Grouping:
         row = found.space[-1].extent.constant if found.space else None
         if row is None or row > SHORT_ROW or Index.of(node.type.shape[-1]) != row:
             return False
-        reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
-        return any(m.target.kind == "pointwise" and self._is_expensive(m) for m in reduced.intersection(found.members))
+        return self._reduces_costly_terms(found)
 
     def _is_computed_again(self, node: Node, found: Group) -> bool:
         """True if a reduction in the group reads joined axes of the node in the order of memory, and results do not:
         what is reduced, which takes long to compute, would be computed once for each."""
-        reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
-        if _has_few_elements(node) or not any(m in found.members and self._is_expensive(m) for m in reduced):
-            return False
         indices = found.reads[node]
-        return len(indices) > 1 and node.target.kind == "view" and any(_turns_rows(node, i) for i in indices)
+        if node.target.kind != "view" or len(indices) < 2 or _has_few_elements(node):
+            return False
+        return self._reduces_costly_terms(found) and any(_turns_rows(node, i) for i in indices)
+
+    def _reduces_costly_terms(self, found: Group) -> bool:
+        """True if what a reduction in the group adds or compares is computed in the group and takes long."""
+        reduced = {m.args[0] for m in found.members if m.target.kind == "reduction"}
+        return any(m.target.kind == "pointwise" and self._is_expensive(m) for m in reduced.intersection(found.members))
 
     def _is_left(self, node: Node, found: Group) -> bool:
         """True if the first operand of the group's contraction is this node, seen through views."""

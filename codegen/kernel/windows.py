@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TypeAlias
 
@@ -317,12 +317,10 @@ def _inside(
     def step(body: Expr) -> _Stored:
         return lambda place, total: Assign(total, combine(kind, total, expr.substitute_index(body, {along: place})))
 
-    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.places, columns.used)
-    joined: Joined | None = None
+    joined = Joined.of(columns, along) if several and follow else None
     if several:
         *outer, rows = window.rows
-        body = elements[0][0]
-        joined = Joined.of(columns, along) if follow else None
+        body, begin, left, steps = elements[0][0], Index.of(0), rows.extent, list[Stmt]()
 
         def of_rows(places: Sequence[Index]) -> list[Stmt]:
             return [row([step(expr.substitute_index(body, {rows: place})) for place in places])]
@@ -332,25 +330,22 @@ def _inside(
             total = Local(dtype, totals.name, (lane,))
             return Assign(total, combine(kind, total, expr.substitute_index(body, there)))
 
-        short, begin, left = (
-            joined.rows(Index.of(0), rows.extent, of_joined) if joined else ([], Index.of(0), rows.extent)
-        )
+        if joined is not None:
+            steps, begin, left = joined.rows(begin, left, of_joined)
         is_kept = kind_of_turns != "parallel" and is_product(body, along, window.rows)
-        steps = _loops(outer, [*short, *columns.rows(begin, left, dtype, of_rows, is_kept)])
+        steps = _loops(outer, [*steps, *columns.rows(begin, left, dtype, of_rows, is_kept)])
     else:
         steps = _rows(window, [row([step(body)], bounds) for body, bounds in elements], checks)
+    start = Alloc(totals.name, dtype, neutral(kind, dtype), columns.places, columns.used)
+    statements: list[Stmt] = [start, *steps]
     if joined is not None:
-        start = Alloc(totals.name, dtype, neutral(kind, dtype), joined.places, joined.used)
+        start = replace(start, size=joined.places, used=joined.used)
         part, lane = expr.fresh_var(joined.together - 1), expr.fresh_var(columns.count, "lane")
-        total, other = (
-            Local(dtype, totals.name, (place,))
-            for place in (Index.of(lane), (Index.of(part) + 1) * columns.count + lane)
-        )
+        places = Index.of(lane), (Index.of(part) + 1) * columns.count + lane
+        total, other = (Local(dtype, totals.name, (place,)) for place in places)
         both = For(lane, (Assign(total, combine(kind, total, other)),), "lanes")
-        return columns.loop(
-            [joined.setup, start, *steps, For(part, (both,)), *columns.every(all_columns(stored))], kind_of_turns
-        )
-    return columns.loop([start, *steps, *columns.every(all_columns(stored))], kind_of_turns)
+        statements = [joined.setup, start, *steps, For(part, (both,))]
+    return columns.loop([*statements, *columns.every(all_columns(stored))], kind_of_turns)
 
 
 def _places(window: _Window, along: Var, stored: Callable[[Index, Expr], Stmt], kind_of_turns: str) -> list[Stmt]:

@@ -10,25 +10,37 @@
 #define T double
 #endif
 
+/* The odd primes whose passes are written out. */
+#if INSTANCE == 0
+#define RADIX 3
+#elif INSTANCE == 1
+#define RADIX 5
+#elif INSTANCE == 2
+#define RADIX 7
+#elif INSTANCE == 3
+#define RADIX 11
+#else
+#define RADIX 13
+#endif
+
 /* ---- Fourier transforms ---------------------------------------------------------------------- */
 
-/* A pass of radix R turns `count` transforms of `length` = R m points into R `count` of m points.
-   Point p + m j of transform q is at q + count (p + m j); its result is at q + count (R p + k).
-   Factors for k and p are at (k - 1) m + p, with imaginary parts after all real ones. `read` and
-   `write` are 2 if parts alternate in memory, as they do before the first pass and after the last
-   one. */
 #define FOURIER_LOOP _Pragma("omp simd")
 
 /* The largest prime whose pass is written out, and the points that a pass of another computes
    together. */
 enum { MOST_UNROLLED = 13, FOURIER_BLOCK = 16 };
 
-/* What a pass has: the parts that it reads and writes, and so on. */
+/* A pass of radix R turns `count` transforms of `length` = R m points into R `count` of m points.
+   Point p + m j of transform q is at q + count (p + m j); its result is at q + count (R p + k).
+   Factors for k and p are at (k - 1) m + p, with imaginary parts after all real ones. `read` and
+   `write` are 2 if parts alternate in memory, as they do before the first pass and after the last
+   one. */
 typedef void fourier_pass_of_T(T *restrict xr, T *restrict xi, T *restrict yr, T *restrict yi,
                                const T *restrict w, int64_t radix, int64_t m, int64_t count,
                                int read, int write);
 
-/* What not every pass uses. */
+/* The parameters that not every pass uses. */
 #define FOURIER_ANY_PASS (void)radix, (void)read, (void)write
 
 /* How many factors a pass has. */
@@ -183,44 +195,12 @@ static TILE_INLINE void fourier_odd_pass_T(const int radix, const T *restrict xr
     }
 }
 
-TILE_FUNCTION static void fourier_pass_3_T(T *restrict xr, T *restrict xi, T *restrict yr,
-                                           T *restrict yi, const T *restrict w, int64_t radix,
-                                           int64_t m, int64_t count, int read, int write)
+TILE_FUNCTION static void fourier_pass_RADIX_T(T *restrict xr, T *restrict xi, T *restrict yr,
+                                               T *restrict yi, const T *restrict w, int64_t radix,
+                                               int64_t m, int64_t count, int read, int write)
 {
     FOURIER_ANY_PASS;
-    fourier_odd_pass_T(3, xr, xi, yr, yi, w, m, count);
-}
-
-TILE_FUNCTION static void fourier_pass_5_T(T *restrict xr, T *restrict xi, T *restrict yr,
-                                           T *restrict yi, const T *restrict w, int64_t radix,
-                                           int64_t m, int64_t count, int read, int write)
-{
-    FOURIER_ANY_PASS;
-    fourier_odd_pass_T(5, xr, xi, yr, yi, w, m, count);
-}
-
-TILE_FUNCTION static void fourier_pass_7_T(T *restrict xr, T *restrict xi, T *restrict yr,
-                                           T *restrict yi, const T *restrict w, int64_t radix,
-                                           int64_t m, int64_t count, int read, int write)
-{
-    FOURIER_ANY_PASS;
-    fourier_odd_pass_T(7, xr, xi, yr, yi, w, m, count);
-}
-
-TILE_FUNCTION static void fourier_pass_11_T(T *restrict xr, T *restrict xi, T *restrict yr,
-                                            T *restrict yi, const T *restrict w, int64_t radix,
-                                            int64_t m, int64_t count, int read, int write)
-{
-    FOURIER_ANY_PASS;
-    fourier_odd_pass_T(11, xr, xi, yr, yi, w, m, count);
-}
-
-TILE_FUNCTION static void fourier_pass_13_T(T *restrict xr, T *restrict xi, T *restrict yr,
-                                            T *restrict yi, const T *restrict w, int64_t radix,
-                                            int64_t m, int64_t count, int read, int write)
-{
-    FOURIER_ANY_PASS;
-    fourier_odd_pass_T(13, xr, xi, yr, yi, w, m, count);
+    fourier_odd_pass_T(RADIX, xr, xi, yr, yi, w, m, count);
 }
 
 /* Results of `n` neighbouring points from `start` on, of sums and differences as below. */
