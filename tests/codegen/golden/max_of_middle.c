@@ -8,46 +8,46 @@ static void k0_max(const float *restrict x, float *restrict max, int64_t A, int6
         const int64_t width = fx_max(fx_floor_div(C - 1, parts) + 1, 1);
         for (int64_t part = 0; part < fx_floor_div(C - 1, width) + 1; ++part) {
             const int64_t count = fx_min(width, C - width*part);
-            const int64_t j = C <= 64 ? 8 : 1;
+            const int64_t together = C <= 64 ? 8 : 1;
             float total[4096];
-            for (int64_t e = 0; e < count*j; ++e) total[e] = -INFINITY;
-            const int64_t k = C <= 64 ? (N / 8) : 0;
-            for (int64_t r = 0; r < k; ++r) {
+            for (int64_t e = 0; e < count*together; ++e) total[e] = -INFINITY;
+            const int64_t joined = C <= 64 ? (N / 8) : 0;
+            for (int64_t r = 0; r < joined; ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count*8; ++lane) {
                     total[lane] = fx_maximum_f32(total[lane], x[i*C*N + r*C*8 + lane]);
                 }
             }
-            const int64_t l = count <= 1024 ? 0 : (N / 8)*8 - k*8;
-            for (int64_t r = 0; r < l; r += 8) {
+            const int64_t whole = count <= 1024 ? 0 : (N / 8)*8 - joined*8;
+            for (int64_t r = 0; r < whole; r += 8) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[(i*N + k*8 + r)*C + width*part + lane]);
+                        x[(i*N + joined*8 + r)*C + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*2 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*2 + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*3 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*3 + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*4 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*4 + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*5 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*5 + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*6 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*6 + width*part + lane]);
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[i*C*N + k*C*8 + r*C + C*7 + width*part + lane]);
+                        x[i*C*N + joined*C*8 + r*C + C*7 + width*part + lane]);
                 }
             }
-            for (int64_t r = 0; r < N - k*8 - l; ++r) {
+            for (int64_t r = 0; r < N - joined*8 - whole; ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
                     total[lane] = fx_maximum_f32(total[lane],
-                        x[(i*N + k*8 + l + r)*C + width*part + lane]);
+                        x[(i*N + joined*8 + whole + r)*C + width*part + lane]);
                 }
             }
-            for (int64_t r = 0; r < j - 1; ++r) {
+            for (int64_t r = 0; r < together - 1; ++r) {
                 #pragma omp simd
                 for (int64_t lane = 0; lane < count; ++lane) {
                     total[lane] = fx_maximum_f32(total[lane], total[count*r + count + lane]);

@@ -42,45 +42,46 @@ static void k2_max(const float *restrict exp, float *restrict max, int64_t B, in
     #pragma omp parallel for num_threads(n_threads) if (B*M*N >= PARALLEL_OPERATIONS)
     for (int64_t part = 0; part < fx_floor_div(B*N - 1, width) + 1; ++part) {
         const int64_t count = fx_min(width, B*N - width*part);
-        const int64_t i = B*N <= 64 ? 8 : 1;
+        const int64_t together = B*N <= 64 ? 8 : 1;
         float total[4096];
-        for (int64_t e = 0; e < count*i; ++e) total[e] = -INFINITY;
-        const int64_t j = B*N <= 64 ? (M / 8) : 0;
-        for (int64_t r = 0; r < j; ++r) {
+        for (int64_t e = 0; e < count*together; ++e) total[e] = -INFINITY;
+        const int64_t joined = B*N <= 64 ? (M / 8) : 0;
+        for (int64_t r = 0; r < joined; ++r) {
             #pragma omp simd
             for (int64_t lane = 0; lane < count*8; ++lane) {
                 total[lane] = fx_maximum_f32(total[lane], exp[r*B*N*8 + lane]);
             }
         }
-        const int64_t k = count <= 1024 ? 0 : (M / 8)*8 - j*8;
-        for (int64_t r = 0; r < k; r += 8) {
-            #pragma omp simd
-            for (int64_t lane = 0; lane < count; ++lane) {
-                total[lane] = fx_maximum_f32(total[lane], exp[(j*8 + r)*B*N + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*2 + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*3 + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*4 + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*5 + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*6 + width*part + lane]);
-                total[lane] = fx_maximum_f32(total[lane],
-                    exp[j*B*N*8 + r*B*N + B*N*7 + width*part + lane]);
-            }
-        }
-        for (int64_t r = 0; r < M - j*8 - k; ++r) {
+        const int64_t whole = count <= 1024 ? 0 : (M / 8)*8 - joined*8;
+        for (int64_t r = 0; r < whole; r += 8) {
             #pragma omp simd
             for (int64_t lane = 0; lane < count; ++lane) {
                 total[lane] = fx_maximum_f32(total[lane],
-                    exp[(j*8 + k + r)*B*N + width*part + lane]);
+                    exp[(joined*8 + r)*B*N + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*2 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*3 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*4 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*5 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*6 + width*part + lane]);
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[joined*B*N*8 + r*B*N + B*N*7 + width*part + lane]);
             }
         }
-        for (int64_t r = 0; r < i - 1; ++r) {
+        for (int64_t r = 0; r < M - joined*8 - whole; ++r) {
+            #pragma omp simd
+            for (int64_t lane = 0; lane < count; ++lane) {
+                total[lane] = fx_maximum_f32(total[lane],
+                    exp[(joined*8 + whole + r)*B*N + width*part + lane]);
+            }
+        }
+        for (int64_t r = 0; r < together - 1; ++r) {
             #pragma omp simd
             for (int64_t lane = 0; lane < count; ++lane) {
                 total[lane] = fx_maximum_f32(total[lane], total[count*r + count + lane]);
